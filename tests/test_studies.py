@@ -161,7 +161,8 @@ def intervals(folder: Path) -> list[tuple[float, ...]]:
         rows = read(str(path.relative_to(FOLDER).with_suffix("")))
         named = [(name, f"{name}_low", f"{name}_high") for name in rows[0]]
         named += [(name, "low", "high") for name in ("difference", "off")]
-        named += [(f"{of}_difference", f"{of}_low", f"{of}_high") for of in ("gpu", "cpu")]
+        sides = ("gpu", "cpu", "vector", "plain")
+        named += [(f"{of}_difference", f"{of}_low", f"{of}_high") for of in sides]
         columns = [names for names in named if set(names) <= set(rows[0])]
         for row in rows:
             texts = [[row[name] for name in names] for names in columns]
@@ -183,6 +184,19 @@ def test_the_intervals_on_a_page_are_those_of_its_files(name: str) -> None:
         wanted = np.array([float(text) for text in texts])
         least = min(np.abs(way - wanted).max(axis=1).min() for way in ways)
         assert least <= 0.51 * 10**-digits, texts
+
+
+def test_the_count_of_moved_verdicts_follows_from_its_file() -> None:
+    found = pd.read_csv(FOLDER / "leaderboard" / "processors.csv")
+    here, there = (found[f"{name}_p_adjusted"] <= 0.05 for name in ("vector", "plain"))
+    same = found["vector_difference"] * found["plain_difference"] > 0
+    page = (FOLDER / "leaderboard" / "README.md").read_text("utf-8")
+    assert (len(found), (here != there).sum()) == (51, 7)
+    assert "seven of 51 verdicts move" in page
+    assert f"{(here & there).sum()} are significant in both" in page
+    assert same[here & there].all()
+    assert f"and {(~here & ~there).sum()} in neither" in page
+    assert ((here & ~there).sum(), (there & ~here).sum()) == (4, 3)
 
 
 def test_the_phase_diagram_and_its_rules_follow_from_the_runs(

@@ -16,7 +16,6 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import typer
@@ -132,11 +131,6 @@ def show_number(value: float | None) -> str:
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     """Return dotted keys and values as text; the value of a node with a name is the name."""
     return {k: "null" if v is None else str(v) for k, v in leaves(config, named=True)}
-
-
-def duration(seconds: float | None) -> str:
-    """Formats a time span as 0:01:30; `-` for None."""
-    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}

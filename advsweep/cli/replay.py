@@ -45,8 +45,8 @@ def replay(
     store: str | None = None,
 ) -> None:
     """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
-    step. The rollouts are files that verl, TRL, prime-rl, NeMo-RL or open-instruct dumped, logs
-    of inspect_ai, JSON lines of your own, or a run of the store.
+    step. The rollouts are files that verl, TRL, prime-rl, NeMo-RL or open-instruct dumped,
+    JSON lines of your own, or a run of the store.
 
     Arguments:
         PATH|RUN (source): Rollouts: verl's rollout_data_dir, TRL's output folder with

@@ -14,7 +14,6 @@ import typer
 
 from advsweep.cli import options, runs
 from advsweep.cli.output import (
-    duration,
     echo,
     echo_line,
     echo_rendered,
@@ -22,7 +21,7 @@ from advsweep.cli.output import (
     print_listing,
     warn,
 )
-from advsweep.errors import ConfigError, NotFoundError, counted
+from advsweep.errors import ConfigError, NotFoundError, counted, rough_duration
 from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.sweep.progress import SweepStatus, read_status, varying_keys
@@ -192,8 +191,10 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
             "step": f"{run['step']}/{run['steps']}",
             "stage": f"{run['stage'] or 'starting'}{', stopping' if run['stop_requested'] else ''}",
             "steps/s": "-" if run["steps_per_second"] is None else f"{run['steps_per_second']:.3g}",
-            "left": duration(run["seconds_left"]),
-            "heartbeat": f"{duration(run['heartbeat_age'])} ago",
+            "left": "-" if (left := run["seconds_left"]) is None else rough_duration(left),
+            "heartbeat": "-"
+            if (age := run["heartbeat_age"]) is None
+            else f"{rough_duration(age)} ago",
             "where": f"{run['host']}:{run['pid']}",
         }
         for run in found.running

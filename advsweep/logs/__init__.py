@@ -30,7 +30,6 @@ __all__ = [
 
 _MODULES = {
     "csv": "csv_file",
-    "inspect": "lm_eval",
     "jsonl": "lines",
     "lm-eval": "lm_eval",
     "pattern": "lines",

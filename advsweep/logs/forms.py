@@ -12,7 +12,6 @@ Each line becomes rows of the fields that `advsweep.logs.rollouts` reads. The sh
 - NeMo-RL 7ea279abf, `utils/logger.py`, `algorithms/grpo.py`: a rollout per line of
   `{train,val}_data_stepN.jsonl`, each value in a list of one.
 - open-instruct e6c3044aa, `rl_utils.py`: a rollout per line of `RUN_rollouts_NNNNNN.jsonl`.
-- inspect_ai 0.3.285: the samples in an evaluation's log (`advsweep.logs.inspect_log`).
 """
 
 from __future__ import annotations
@@ -147,14 +146,6 @@ def _of_open_instruct(line: Fields) -> Iterator[Fields]:
         "prompt": line["prompt_tokens"],
         "length": len(line["response_tokens"]),
     }
-
-
-def row_of_inspect(sample: Fields) -> Fields:
-    """Return a sample of `read_log` as a rollout: epochs are the rollouts of a prompt."""
-    scores = sample["scores"]
-    # An evaluation has no step.
-    row = {"step": 0, "group": sample["id"], "prompt": sample["input"]}
-    return {**scores, **row, "reward": next(iter(scores.values()), None)}
 
 
 def _mean(advantages: list[float]) -> float | None:

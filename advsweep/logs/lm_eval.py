@@ -1,4 +1,4 @@
-"""Samples of lm-evaluation-harness and inspect_ai: n and c of every problem, so pass@k for any k.
+"""Samples of lm-evaluation-harness: n and c of every problem, so pass@k for any k.
 
     advsweep import lm-eval results/                # written with --log_samples
 
@@ -12,8 +12,6 @@ from that value where it is one of
 - 0 or 1: the filter scores one response, n = 1.
 
 `pass@k` with k above 1 does not say how many responses are correct.
-
-Of inspect_ai (`advsweep import inspect logs/`), the epochs of a sample are the responses.
 
 A majority vote is no sample of the model and is left out where another filter exists.
 """
@@ -40,10 +38,8 @@ from advsweep.logs.base import (
     Reader,
     existing,
 )
-from advsweep.logs.inspect_log import log_files, read_log
 from advsweep.logs.lines import json_objects
 from advsweep.logs.names import value_at
-from advsweep.logs.rollouts import success_reward
 from advsweep.printable import printable_line, redacted
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
@@ -57,13 +53,8 @@ _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
 
 _MOST_RESULTS = 256 * 2**20
 _MOST_RESPONSES = 10**6
-# Of all samples by all scorers.
-_MOST_SCORES = 10**7
-# Settings that are kept: those of lm-eval, and then of inspect_ai.
-_KEPT = (
-    *("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction"),
-    *("config", "model_generate_config", "task_args"),
-)
+# Settings that are kept.
+_KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
 
 
 # By filter, metric and problem: the value, and the number of responses.
@@ -144,12 +135,8 @@ class LmEval(Reader):
             models.append(_Model(run, step, above, paths, results))
         return models
 
-    def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
-        """Return the values of one task.
-
-        Args:
-            given: what the user says about the settings of the run.
-        """
+    def read(self, path: Path, left_out: Counter[str]) -> _Values:
+        """Return the values of one task."""
         values: _Values = {}
         for row in json_objects(path, left_out):
             if "doc_id" not in row:
@@ -174,67 +161,6 @@ class LmEval(Reader):
                 else:
                     left_out[f"values of {printable_line(name)} that are not numbers"] += 1
         return values
-
-
-@dataclass(kw_only=True)
-class Inspect(LmEval):
-    """Reads a log of inspect_ai, or a folder with logs; of each model and task the newest counts.
-
-    Settings: `metric` chooses the scorer that says what is correct, by default the first whose
-    scores are all 0 or 1, and `success_at` the score from which a sample counts as correct. A
-    sample that failed or has no score is not correct.
-    """
-
-    name: ClassVar[str] = "inspect"
-
-    def models(self, source: Path) -> list[_Model]:
-        newest: dict[tuple[Path, str], dict[str, tuple[str, Path, dict[str, Any]]]] = {}
-        refused: list[ConfigError] = []
-        for path in log_files(source):
-            try:
-                spec = dict(read_log(path).header)
-            except ConfigError as error:  # A damaged log does not hide the others.
-                refused.append(error)
-                continue
-            tasks = newest.setdefault((path.parent, str(spec.pop("model"))), {})
-            found = str(spec.get("created")), path, spec
-            task = str(spec.get("task"))
-            tasks[task] = max(found, tasks.get(task, found), key=itemgetter(0))
-        if not newest:
-            nothing = f"{source}: expected logs of inspect_ai, .eval or .json, got none"
-            raise (refused or [ConfigError(nothing)])[0]
-        if refused:
-            self.left_out["logs that cannot be read"] += len(refused)
-        models = []
-        for (folder, name), tasks in newest.items():
-            sizes, paths = {}, {}
-            for task, (_, path, spec) in tasks.items():
-                sizes[task] = {"effective": value_at(spec, "dataset.samples")}
-                paths[task] = path
-            results = {"config": spec, "n-samples": sizes}
-            models.append(_Model(*_split(redacted(name)), folder, paths, results))
-        return models
-
-    def read(self, path: Path, left_out: Counter[str], given: Mapping[str, Any]) -> _Values:
-        samples = [
-            (printable_line(str(s["id"])[:100]), s["scores"]) for s in read_log(path).samples
-        ]
-        least = success_reward(given) if "success_at" in given else None
-        by_metric: dict[str, dict[str, tuple[Any, int]]] = {}
-        # Scores that are texts alone say nothing about what is correct.
-        found = (pair for _, scores in samples for pair in scores.items())
-        names = dict.fromkeys(name for name, score in found if score is not None)
-        if len(names) * len(samples) > _MOST_SCORES:
-            raise ConfigError(f"{path}: expected at most {_MOST_SCORES:,} scores, got more")
-        for name in names:
-            by_problem: dict[str, list[float]] = {}
-            for problem, scores in samples:
-                score = scores.get(name)
-                if least is not None:
-                    score = float(score is not None and score >= least)
-                by_problem.setdefault(problem, []).append(score or 0.0)
-            by_metric[name] = {p: (epochs, len(epochs)) for p, epochs in by_problem.items()}
-        return {"none": by_metric}
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -271,7 +197,7 @@ def _imported(
     for model in models:
         for name, file in model.tasks.items():
             task = printable_line(name)[:200]
-            chosen = _choose(log.read(file, left_out, given), task, given)
+            chosen = _choose(log.read(file, left_out), task, given)
             if chosen is None:
                 left_out["tasks without a metric that says what is correct"] += 1
                 continue
@@ -298,10 +224,7 @@ def _imported(
     return ImportedRun(
         source=source,
         path=path,
-        config={
-            "model": {"path": models[0].run},
-            **({log.name.replace("-", "_"): kept} if kept else {}),
-        },
+        config={"model": {"path": models[0].run}, **({"lm_eval": kept} if kept else {})},
         steps=[],
         evaluations=evaluations,
         left_out=left_out,

@@ -15,7 +15,7 @@ Forms, which are recognised by their files and lines:
   file `completions_*.parquet`, with a row per rollout: `step`, `prompt`, `completion`, a column
   per reward function, `advantage`. Groups are rows in sequence with the same prompt. The same
   rollouts are logged again at every step that trains on them and count once.
-- prime-rl, NeMo-RL, open-instruct and inspect_ai: as `advsweep.logs.forms` says.
+- prime-rl, NeMo-RL and open-instruct: as `advsweep.logs.forms` says.
 - other JSON lines: a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
   a rollout per line with `reward`. Optional are `lengths`, `advantage` and `INPUTS`, with a list of
   numbers per group or one per rollout.
@@ -41,8 +41,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advsweep.errors import ConfigError, counted, first_of, nearest
 from advsweep.logs.base import ProblemCount, existing, whole_step
-from advsweep.logs.forms import TRACES, Fields, find_dumps, row_of_inspect, rows_of, step_of
-from advsweep.logs.inspect_log import log_files, read_log
+from advsweep.logs.forms import TRACES, Fields, find_dumps, rows_of, step_of
 from advsweep.logs.lines import json_objects
 from advsweep.packages import import_extra
 from advsweep.printable import printable_line
@@ -168,8 +167,8 @@ def read_rollouts(
     if not steps:
         why = f" ({notes.message()})" if notes.left_out else ""
         raise ConfigError(
-            f"{printable_line(str(path))}: expected completions_*.parquet (TRL), a log of "
-            f"inspect_ai, or JSON lines of rollouts with rewards and a step, got none{why}"
+            f"{printable_line(str(path))}: expected completions_*.parquet (TRL) or "
+            f"JSON lines of rollouts with rewards and a step, got none{why}"
         )
     for step in sorted(steps):
         yield RolloutStep(step, [_joined(parts) for parts in steps[step].values()])
@@ -272,19 +271,10 @@ def _files_of(path: Path) -> list[Path]:
     if len(runs) > 1:
         names = first_of([printable_line(run.home.name) for run in runs], 5)
         raise ConfigError(f"{path}: expected rollouts of one run, got {names}; name one")
-    if files := runs[0].training if runs else line_files(path):
-        return files
-    logs = log_files(path)
-    if len(logs) > 1:
-        # Samples of all logs have ids from 1 on: those of two would become groups.
-        names = first_of([printable_line(log.name) for log in logs], 5)
-        raise ConfigError(f"{path}: expected one log of inspect_ai, got {names}; name one")
-    return logs
+    return runs[0].training if runs else line_files(path)
 
 
 def _objects(file: Path, notes: RolloutNotes) -> Iterable[Fields]:
-    if log_files(file):
-        return map(row_of_inspect, read_log(file).samples)
     lines = json_objects(file, notes.left_out)
     return chain.from_iterable(rows_of(line, notes.left_out) for line in lines)
 

@@ -15,9 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
-from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from scipy import stats
@@ -39,12 +38,8 @@ LEVEL = 0.05
 POWER = 0.8
 
 
-class Kind(Enum):
-    """What is wrong with a cell or a row."""
-
-    IMPOSSIBLE = "impossible"
-    AVERAGE = "average"
-    ONE_RUN = "one run"
+Kind = Literal["impossible", "average", "one run"]
+"""What is wrong with a cell or a row."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +144,9 @@ class BoldCell:
 
     @property
     def survives(self) -> str:
-        if self.p_problems <= LEVEL:
-            return "yes"
-        return "on these problems" if self.p_answers <= LEVEL else "no"
+        if self.difference <= 0 or self.p_answers > LEVEL:
+            return "no"
+        return "yes" if self.p_problems <= LEVEL else "on these problems"
 
 
 @dataclass(frozen=True)
@@ -184,9 +179,8 @@ def read_cells(path: Path) -> list[Cell]:
     missing = [name for name in ("name", "benchmark", "value") if not rows or name not in rows[0]]
     if missing:
         raise ConfigError(
-            f"{path}: expected a row for each number with the columns name, benchmark and value "
-            f"(and {', '.join(n for n in COLUMNS if n not in ('name', 'benchmark', 'value'))}), "
-            f"got none called {', '.join(missing)}"
+            f"{path}: expected a row for each number with columns of {', '.join(COLUMNS)}, got "
+            f"none called {', '.join(missing)}"
         )
     cells = [_cell(path, line, row) for line, row in enumerate(rows, 2)]
     known = [cell for cell in cells if not math.isnan(cell.value)]
@@ -282,13 +276,10 @@ def audit(cells: Sequence[Cell]) -> Audit:
         findings += _check_average(row)
         findings += _check_runs(row)
     bold = [verdict for column in columns.values() for verdict in _compare_bold(column)]
-    adjusted = [
-        holm([verdict.p_answers for verdict in bold] or [1.0]),
-        holm([verdict.p_problems for verdict in bold] or [1.0]),
-    ]
+    adjusted = (holm([b.p_answers for b in bold]), holm([b.p_problems for b in bold]))
     bold = [
         replace(verdict, p_answers=answers, p_problems=problems)
-        for verdict, answers, problems in zip(bold, *adjusted, strict=False)
+        for verdict, answers, problems in zip(bold, *adjusted, strict=True)
     ]
     return Audit(known, checked, findings, bold)
 
@@ -299,14 +290,9 @@ def _impossible(cell: Cell, steps: int) -> Finding:
     factors = [counted(cell.size, "problem")]
     factors += [counted(cell.samples or 1, "sample")] if cell.k == 1 else []
     factors += [f"{cell.seeds} runs"] if cell.seeds > 1 else []
-    return Finding(
-        Kind.IMPOSSIBLE,
-        cell.name,
-        cell.group,
-        cell.benchmark,
-        f"{cell.text} is no multiple of 1/{steps} ({' x '.join(factors)}): "
-        f"{' and '.join(beside)} are beside it",
-    )
+    text = f"{cell.text} is no multiple of 1/{steps} ({' x '.join(factors)}): "
+    text += f"{' and '.join(beside)} are beside it"
+    return Finding("impossible", cell.name, cell.group, cell.benchmark, text)
 
 
 def _check_average(row: Sequence[Cell]) -> Iterator[Finding]:
@@ -321,14 +307,9 @@ def _check_average(row: Sequence[Cell]) -> Iterator[Finding]:
         slack = max(*(other.unit for other in cells), cell.unit) + 1e-12
         if cell.is_average and min(abs(mean - cell.value) for mean in means) > slack:
             sums = " + ".join(other.text for other in cells)
-            yield Finding(
-                Kind.AVERAGE,
-                cell.name,
-                cell.group,
-                cell.benchmark,
-                f"{cell.text} is not the mean of its row: ({sums}) / {len(cells)} = "
-                f"{means[0] * cell.full:.4g}, and {means[1] * cell.full:.4g} by problems",
-            )
+            text = f"{cell.text} is not the mean of its row: ({sums}) / {len(cells)} = "
+            text += f"{means[0] * cell.full:.4g}, and {means[1] * cell.full:.4g} by problems"
+            yield Finding("average", cell.name, cell.group, cell.benchmark, text)
 
 
 def _check_runs(row: Sequence[Cell]) -> Iterator[Finding]:
@@ -348,7 +329,7 @@ def _check_runs(row: Sequence[Cell]) -> Iterator[Finding]:
     if cells and chance <= CHANCE:
         first = cells[0]
         yield Finding(
-            Kind.ONE_RUN,
+            "one run",
             first.name,
             first.group,
             ", ".join(cell.benchmark for cell in cells),
@@ -404,14 +385,13 @@ def _error_of_draws(a: Cell, n_a: int, b: Cell, n_b: int) -> tuple[float, float]
 def lay_out(found: Audit) -> Document:
     """Lay out the findings, then the bold numbers, for a terminal or as markdown."""
     findings = tuple(
-        Line((f.kind.value, f"{f.group} {f.name}".strip(), f.benchmark, f.text))
-        for f in found.findings
+        Line((f.kind, f"{f.group} {f.name}".strip(), f.benchmark, f.text)) for f in found.findings
     )
     bold = tuple(
         Line(
             (f"{b.group} {b.name}".strip(), b.benchmark, str(b.k), b.rival),
             (
-                *(Entry(f"{100 * x:+.1f}") for x in (b.difference,)),
+                Entry(f"{100 * b.difference:+.1f}"),
                 *(Entry(f"{100 * x:.1f}") for x in (b.least_answers, b.least_problems)),
                 *(Entry(f"{p:.2g}") for p in (b.p_answers, b.p_problems)),
                 Entry(b.survives),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
-from advsweep.report.audit import Kind, audit, read_cells
+from advsweep.report.audit import audit, read_cells
 
 HEAD = "name,group,benchmark,value,size,samples,k,seeds,spread,bold\n"
 
@@ -50,7 +50,7 @@ def audited(table):
 )
 def test_numbers_that_cannot_be_are_found(audited, value, samples, k, seeds, can_be):
     found = audited(f"a,,AIME24,{value},30,{samples},{k},{seeds},,")
-    assert [finding.kind for finding in found.findings] == [Kind.IMPOSSIBLE] * (not can_be)
+    assert [finding.kind for finding in found.findings] == ["impossible"] * (not can_be)
 
 
 @given(st.integers(2, 400), st.integers(1, 4), st.integers(1, 5), st.data())
@@ -82,7 +82,7 @@ def test_no_true_number_is_found(tmp_path_factory, size, samples, seeds, data):
 )
 def test_averages_follow_from_their_rows(audited, printed, fits):
     found = audited("a,,x,30.0,10,,,,,", "a,,y,50.0,30,,,,,", f"a,,Avg,{printed},,,,,,")
-    assert [finding.kind for finding in found.findings] == [Kind.AVERAGE] * (not fits)
+    assert [finding.kind for finding in found.findings] == ["average"] * (not fits)
     if not fits:
         assert "(30.0 + 50.0) / 2 = 40" in found.findings[0].text
 
@@ -96,7 +96,7 @@ def test_means_of_runs_that_are_numbers_of_one_run(audited):
     """Three numbers of three runs lie on the grid of one with a probability of 1/27."""
     one = [f"a,,{n},{v},30,1,1,3,," for n, v in (("x", "23.3"), ("y", "26.7"), ("z", "30.0"))]
     found = audited(*one)
-    assert [finding.kind for finding in found.findings] == [Kind.ONE_RUN]
+    assert [finding.kind for finding in found.findings] == ["one run"]
     assert "0.037" in found.findings[0].text
     assert not audited(*one[:2]).findings  # 1/9
     assert not audited(*one[:2], "a,,z,31.1,30,1,1,3,,").findings  # 28/90 is of three runs
@@ -131,6 +131,12 @@ def test_many_answers_make_a_difference_sure_on_these_problems_alone(audited):
     assert found.survives == "on these problems"
     assert found.least_answers == pytest.approx(2.80 * 0.01606, abs=1e-4)
     assert found.least_problems == pytest.approx(2.80 * 0.12845, abs=1e-3)
+
+
+def test_a_bold_number_below_another_does_not_survive(audited):
+    (found,) = audited("a,,x,50.0,500,1,1,1,,1", "b,,x,60.0,500,1,1,1,,").bold
+    assert found.p_answers < 0.05
+    assert found.survives == "no"
 
 
 def test_spreads_over_runs_replace_the_noise_of_answers(audited):

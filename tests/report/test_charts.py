@@ -402,7 +402,6 @@ def test_figures_without_data_are_left_out_of_a_page(lab):
     charts, refused = collect_all(data_of(lab))
     assert [chart.name for chart in charts] == ["curves"]
     assert refused["passk"].startswith("no run of demo was evaluated after its training")
-    assert refused["controllers"].startswith("no estimator of demo sets anything")
     lab.run("rloo", solved=None)
     with pytest.raises(
         ReportError, match=r"nothing of demo can be drawn: .*no run of demo recorded"
@@ -413,7 +412,6 @@ def test_figures_without_data_are_left_out_of_a_page(lab):
 MISSING = {
     "a misspelt metric": ("curves", {"metrics": ("reward/maen",)}, "did you mean 'reward/mean'"),
     "masses": ("masses", {}, "no run of demo has a metric 'mass/success'"),
-    "controllers": ("controllers", {}, "no metric estimator/*"),
     "collapse": ("acr", {}, "no run of demo has a number 'collapse/acr@first100'"),
     "one sample": ("diversity", {}, "with one sample for each problem"),
 }

@@ -13,7 +13,7 @@ from advsweep.report.figures.comparisons import acr, forest, heatmap
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import difficulty, diversity, passk
 from advsweep.report.figures.rates import frontier, rate
-from advsweep.report.figures.training import controllers, curves, masses
+from advsweep.report.figures.training import curves, masses
 
 # The function of each figure: its parameters are the options that have an effect on it.
 #
@@ -22,7 +22,7 @@ FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
     for function in (
         *(forest, rate, frontier, curves, passk, acr, diversity, difficulty),
-        *(controllers, masses, heatmap),
+        *(masses, heatmap),
     )
 }
 
@@ -43,7 +43,7 @@ def options_of(name: str) -> set[str]:
         raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
     taken = set(inspect.signature(FIGURES[name]).parameters)
     # A figure of one number has this parameter in the singular; those of a training have no task.
-    of_training = FIGURES[name] in (curves, controllers, masses)
+    of_training = FIGURES[name] in (curves, masses)
     return taken | ({"metrics"} & {f"{n}s" for n in taken}) | (set() if of_training else {"task"})
 
 

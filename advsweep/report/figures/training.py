@@ -1,4 +1,4 @@
-"""Figures over the training: metrics, gradient masses and what estimators set themselves."""
+"""Figures over the training: metrics and gradient masses."""
 
 from __future__ import annotations
 
@@ -33,16 +33,6 @@ def masses(data: FigureData, smooth: int = 1) -> chart.Chart:
     note = "per rollout, of the advantages that the step trained on"
     metrics = ["mass/success", "mass/failure"]
     return _curves(data, "gradient masses", metrics, smooth, note, is_shared=True)
-
-
-def controllers(data: FigureData, smooth: int = 1) -> chart.Chart:
-    """Draw what estimators set themselves while training: alpha, delta, tau and others."""
-    metrics = sorted(name for name in data.metric_names if name.startswith("estimator/"))
-    if not metrics:
-        raise ReportError(
-            f"no estimator of {data.name} sets anything by itself: there is no metric estimator/*"
-        )
-    return _curves(data, "controller dynamics", metrics, smooth)
 
 
 def _curves(
