@@ -31,7 +31,7 @@ EXECUTED = {
     "library": "integrations/test_library_page.py",
     "plugins": "plugins/test_examples.py",
 }
-LANGUAGES = {"sh", "text", "yaml", "python", "toml", "json", "sql", "latex", "make"}
+LANGUAGES = {"csv", "sh", "text", "yaml", "python", "toml", "json", "sql", "latex", "make"}
 REASON = re.compile(r"it (needs|installs|downloads|takes|opens)\b")
 
 
