@@ -192,6 +192,11 @@ def folder(tmp_path_factory):
     (folder / "data.jsonl").write_text(json.dumps(row) + "\n")
     rollouts = {"step": 1, "prompt": f"{HOSTILE}\ud800", "rewards": [1, 0], HOSTILE: HOSTILE}
     (folder / "rollouts.jsonl").write_text(f"{json.dumps(rollouts)}\n{HOSTILE}\n")
+    with (folder / "table.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ["name", "group", "benchmark", "value", "size", "samples"])
+        table.writeheader()
+        cell = dict.fromkeys(("name", "group", "benchmark"), HOSTILE.replace("\x00", ""))
+        table.writerow({**cell, "value": "23.4", "size": "30", "samples": "1"})
     claim = {"says": HOSTILE, "source": HOSTILE, "setting": HOSTILE, "seeds": 2}
     claims = {
         "title": HOSTILE,
@@ -314,6 +319,7 @@ READ: dict[str, list[list[str]]] = {
     "samples": [["1"], ["--models"]],
     "report": [[], [HOSTILE], ["--assert", "reward/mean[grpo] > 0"]],
     "claims": [["claims.yaml"]],
+    "audit": [["table.csv"]],
     "merge": [["other.db", "--dry-run"]],
     "list": [["tasks", "--config-dir", "conf"], ["experiments", "--config-dir", "conf"]],
     "describe": [
