@@ -282,7 +282,7 @@ class View:
         # A line that wraps could not be written anew: what does not fit is left out. The cursor
         # goes back to its start, where messages of others begin.
         width = shutil.get_terminal_size().columns - 1
-        done = round(BAR * min(1, trained / self._steps))
+        done = int(BAR * min(1, trained / self._steps))
         line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
         for part in parts[1:]:
             line += f", {part}" if len(line) + 2 + len(part) <= width else ""

@@ -65,7 +65,7 @@ def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch
         "",
         "run 1 (grpo seed=0) started\n",
         # 6 of 40 steps.
-        "[==          ] 0 of 2 done, 1 running, 1 to come, run 1 training 6/20 reward 0.250\r",
+        "[=           ] 0 of 2 done, 1 running, 1 to come, run 1 training 6/20 reward 0.250\r",
         "run 2 (grpo seed=1) failed: step 3:\\x1b[1m no good\n",
         "",
     ]
@@ -98,7 +98,7 @@ def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, sh
         store.leases.heartbeat(1, step=step, stage="training")
         view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     last = stream.getvalue().split("\r\x1b[K")[-1]
-    assert last == f"[====        ] {shown}\r"
+    assert last == f"[===         ] {shown}\r"
     assert len(last) <= columns
 
 
