@@ -21,7 +21,7 @@ from advsweep.writing import write
 
 FOLDER = Path(__file__).resolve().parent
 COLUMN = r"^pass@(?P<k>\d+)(?:\[(?P<benchmark>.+)\])?$"
-INTRODUCTION = FOLDER / "audit_introduction.md"
+INTRODUCTION = FOLDER / "audit_introduction.txt"
 
 
 def tidy(name: str, design: dict[str, dict[str, int | None]]) -> pd.DataFrame:
