@@ -65,9 +65,11 @@ def stage(target: Path, generated: dict[str, str]) -> None:
 
 
 def _study_heading(source: Path) -> str:
-    """Return the title of a table of a study, which has none, and the way back to the study."""
+    """Return a title for a page of a study that has none, and the way back to the study."""
     study = source.with_name("README.md")
     if source.parent.parent != ROOT / "experiments" or source == study or not study.exists():
+        return ""
+    if source.read_text("utf-8").startswith("# "):
         return ""
     title = study.read_text("utf-8").partition("\n")[0].removeprefix("# ")
     name = source.stem.replace("_", " ")
