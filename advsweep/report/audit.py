@@ -10,11 +10,13 @@ runs. Nothing but the table is used, and every finding gives its arithmetic.
 from __future__ import annotations
 
 import csv
+import io
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -22,6 +24,7 @@ import numpy as np
 from scipy import stats
 
 from advsweep.errors import ConfigError, counted
+from advsweep.local_files import open_regular
 from advsweep.statistics import holm
 from advsweep.writing import Document, Entry, Line, Table
 
@@ -30,6 +33,10 @@ COLUMNS = ("name", "group", "benchmark", "value", "size", "samples", "k", "seeds
 
 AVERAGES = ("avg", "average", "mean")
 """What the benchmark of an average over the other cells of its row is called."""
+
+MOST_BYTES = 16 * 2**20
+# As it is printed: an exponent could stand for a number that takes all memory.
+_NUMBER = re.compile(r"[-+]?(\d{1,6}(\.\d{0,12})?|\.\d{1,12})", re.ASCII)
 
 CHANCE = 0.05
 """A row is reported as one run if means of several would look so with at most this probability."""
@@ -172,8 +179,11 @@ def read_cells(path: Path) -> list[Cell]:
             benchmark has no size.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [*csv.DictReader(file, strict=True)]
+        with open_regular(path.resolve()) as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes of CSV, got more")
+        rows = [*csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: expected a CSV file, got {error}") from None
     missing = [name for name in ("name", "benchmark", "value") if not rows or name not in rows[0]]
@@ -225,13 +235,9 @@ def _cell(path: Path, line: int, row: dict[str, Any]) -> Cell:
         return int(texts[column])
 
     def number(column: str) -> Decimal | None:
-        try:
-            found = Decimal(texts[column]) if texts[column] else None
-        except InvalidOperation:
+        if texts[column] and not _NUMBER.fullmatch(texts[column]):
             refuse(column, "a number")
-        if found is not None and not (found.is_finite() and abs(found) < 10**6):
-            refuse(column, "a number")
-        return found
+        return Decimal(texts[column]) if texts[column] else None
 
     value, spread, k = number("value"), number("spread"), count("k") or 1
     size, samples = count("size"), count("samples")

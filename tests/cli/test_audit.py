@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -164,6 +165,8 @@ def test_groups_are_apart_and_shares_equal_percents(audited):
         (["a,,x,60.0,30,1,2,1,,"], "at most the 1 sample of a problem in k, got '2'"),
         (["a,,x,60.0,0,1,1,1,,"], "a whole number above 0 in size, got '0'"),
         (["a,,x,,30,1,1,1,,"], "expected numbers, got empty values"),
+        (["a,,x,1e-5,30,1,1,1,,"], "expected a number in value, got '1e-5'"),
+        (["a,,x,0e999999999,30,1,1,1,,"], "expected a number in value, got '0e999999999'"),
         ([], "got none called name, benchmark, value"),
     ],
 )
@@ -183,3 +186,17 @@ def test_the_command_prints_findings_and_exits_with_1(table, in_process):
     assert [finding["kind"] for finding in json.loads(out)["findings"]] == ["impossible"]
     path = table("b,,AIME24,23.3,30,1,1,1,,")
     assert in_process("audit", str(path))[0] == 0
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "table.csv")
+    with pytest.raises(ConfigError, match=r"expected a CSV file, got .*no regular file"):
+        read_cells(tmp_path / "table.csv")
+
+
+def test_a_table_is_bounded(table, monkeypatch):
+    monkeypatch.setattr("advsweep.report.audit.MOST_BYTES", 200)
+    line = "a,,x,60.0,30,1,1,1,,"
+    assert read_cells(table(line))
+    with pytest.raises(ConfigError, match="expected at most 200 bytes of CSV, got more"):
+        read_cells(table(*[line] * 20))
