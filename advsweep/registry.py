@@ -91,6 +91,10 @@ class Registry(Generic[C]):
         """List every name that can be built, sorted, without aliases."""
         return sorted({*self.modules, *self._plugins})
 
+    def aliases_of(self, name: str) -> list[str]:
+        """Return the other names of a component, sorted."""
+        return sorted(alias for alias, target in self.aliases.items() if target == name)
+
     def without_definition(self) -> dict[str, str]:
         """Return the names that are known to lack a definition, with the reason."""
         return {n: why for n, why in self.unavailable.items() if n not in self._plugins}

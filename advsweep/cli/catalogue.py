@@ -98,19 +98,25 @@ def list_(
 
 def list_parts(registry: Registry[Any]) -> Records:
     """Return what no config group has, as it is a part of another component or of a command."""
-    records = []
-    for name in registry:
-        summary = (inspect.getdoc(registry.get(name)) or "").partition("\n\n")[0]
-        aliases = " ".join(alias for alias, of in registry.aliases.items() if of == name)
-        row = {"name": name, "aliases": aliases, "description": " ".join(summary.split())}
-        records.append(row)
-    return records
+    return [
+        {
+            "name": name,
+            "aliases": registry.aliases_of(name),
+            "description": summary_of(registry.get(name)),
+        }
+        for name in registry
+    ]
+
+
+def summary_of(cls: type[Component]) -> str:
+    """Return the first paragraph of a component's docstring as a line."""
+    return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
 
 def list_figures() -> Records:
-    from advsweep.report.figures.registry import FIGURES, summary_of
+    from advsweep.report.figures import registry
 
-    return [{"name": name, "description": summary_of(name)} for name in FIGURES]
+    return [{"name": n, "description": registry.summary_of(n)} for n in registry.FIGURES]
 
 
 def list_metrics() -> Records:
@@ -163,8 +169,9 @@ def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Reco
             verifier = config[group].get("verifier", getattr(cls, "verifier", ""))
             record["data"] = config[group].get("data", "")
             record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
-        summary = (inspect.getdoc(cls) or "").partition("\n\n")[0] if cls else ""
-        record["description"] = groups.first_comment(group, name) or " ".join(summary.split())
+        record["description"] = groups.first_comment(group, name) or (
+            summary_of(cls) if cls else ""
+        )
         if group == "objective":
             record["source"] = sections(cls)["source"] if cls else ""
         records.append(record)

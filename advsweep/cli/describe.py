@@ -123,14 +123,14 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
             members[each] |= {*registry.aliases, *registry.without_definition()}
         if first in members[each]:
             return each, names[0]
-    members |= {key: set(registry) for key, registry in PARTS.items()}
-    members |= {kind: {row["name"] for row in rows()} for kind, rows in OTHERS.items()}
-    for each, known in members.items():
+    parts = {key: set(registry) for key, registry in PARTS.items()}
+    parts |= {kind: {row["name"] for row in rows()} for kind, rows in OTHERS.items()}
+    for each, known in parts.items():
         if first in known:
             return each, first
     if metric := find_metric(first):  # pass@8 is of pass@K
         return "metric", metric.name
-    every = {name for known in members.values() for name in known} | groups.names
+    every = groups.names.union(*members.values(), *parts.values())
     raise UnknownNameError(f"nothing is called '{first}'; {nearest(group, every)}")
 
 

@@ -186,10 +186,6 @@ def refuse_unread(estimators: Iterable[Estimator], given: Iterable[str]) -> None
 # The list of all estimators
 
 
-def _aliases(name: str) -> list[str]:
-    return sorted(alias for alias, target in ESTIMATORS.aliases.items() if target == name)
-
-
 def held(cls: type[Estimator]) -> str:
     """Return what the defaults of an estimator follow: a paper, released code, or our reading."""
     return ", ".join(where.value for where in cls.provenance) or "no source named"
@@ -200,7 +196,7 @@ def list_records() -> list[dict[str, Any]]:
     return [
         {
             "name": c.name,
-            "aliases": _aliases(c.name),
+            "aliases": ESTIMATORS.aliases_of(c.name),
             "family": c.family,
             "formula": c.formula,
             "source": f"{c.paper}, {c.equation}",
@@ -241,7 +237,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     own = ("name", "family", "formula", "paper", "equation", "minimum_group", "group_multiple")
     return {
         **{key: getattr(estimator, key) for key in (*own, "exchangeable", "stateful")},
-        "aliases": _aliases(estimator.name),
+        "aliases": ESTIMATORS.aliases_of(estimator.name),
         "held": held(type(estimator)),
         "description": text["description"],
         "released": text["released"] or None,
