@@ -96,7 +96,7 @@ class LmEval(Reader):
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = existing(source)
         by_run: dict[str, dict[Path, list[_Model]]] = {}
-        for model in self.models(source):
+        for model in _models_of(source):
             by_run.setdefault(model.run, {}).setdefault(model.above, []).append(model)
         for name, by_place in by_run.items():
             models = [model for same in by_place.values() for model in same]
@@ -107,60 +107,62 @@ class LmEval(Reader):
                 inside = above.is_relative_to(source)
                 place = above.relative_to(source) if inside else Path(above.resolve().name)
                 path = (place / name).as_posix()
-                yield _imported(self, name if is_one else path, path, own, options)
+                yield _imported(name if is_one else path, path, own, options)
 
-    def models(self, source: Path) -> list[_Model]:
-        """Return the models whose samples are there, in the order of their folders."""
-        newest: dict[Path, dict[str, tuple[str, Path]]] = {}
-        for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
-            if match := _SAMPLES.fullmatch(path.name):
-                tasks = newest.setdefault(path.parent, {})
-                found = match["date"], path
-                tasks[match["task"]] = max(found, tasks.get(match["task"], found))
-        if not newest:
-            raise ConfigError(
-                f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; "
-                "run lm_eval with --log_samples and --output_path"
-            )
-        models = []
-        for folder, tasks in newest.items():
-            dates = sorted({date for date, _ in tasks.values()}, reverse=True)
-            files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
-            results = next(filter(None, map(_results, files)), {})
-            name = results.get("model_name")
-            named = folder.name.replace("__", "/")
-            run, step = _split(redacted(name) if isinstance(name, str) and name else named)
-            above = folder.parent if _split(named) == (run, step) else folder
-            paths = {task: path for task, (_, path) in tasks.items()}
-            models.append(_Model(run, step, above, paths, results))
-        return models
 
-    def read(self, path: Path, left_out: Counter[str]) -> _Values:
-        """Return the values of one task."""
-        values: _Values = {}
-        for row in json_objects(path, left_out):
-            if "doc_id" not in row:
-                left_out["lines without a problem (doc_id)"] += 1
+def _models_of(source: Path) -> list[_Model]:
+    """Return the models whose samples are there, in the order of their folders."""
+    newest: dict[Path, dict[str, tuple[str, Path]]] = {}
+    for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
+        if match := _SAMPLES.fullmatch(path.name):
+            tasks = newest.setdefault(path.parent, {})
+            found = match["date"], path
+            tasks[match["task"]] = max(found, tasks.get(match["task"], found))
+    if not newest:
+        raise ConfigError(
+            f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; "
+            "run lm_eval with --log_samples and --output_path"
+        )
+    models = []
+    for folder, tasks in newest.items():
+        dates = sorted({date for date, _ in tasks.values()}, reverse=True)
+        files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
+        results = next(filter(None, map(_results, files)), {})
+        name = results.get("model_name")
+        named = folder.name.replace("__", "/")
+        run, step = _split(redacted(name) if isinstance(name, str) and name else named)
+        above = folder.parent if _split(named) == (run, step) else folder
+        paths = {task: path for task, (_, path) in tasks.items()}
+        models.append(_Model(run, step, above, paths, results))
+    return models
+
+
+def _read_values(path: Path, left_out: Counter[str]) -> _Values:
+    """Return the values of one task."""
+    values: _Values = {}
+    for row in json_objects(path, left_out):
+        if "doc_id" not in row:
+            left_out["lines without a problem (doc_id)"] += 1
+            continue
+        digest = row.get("doc_hash")
+        problem = str(row["doc_id"])[:100]
+        problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
+        responses = row.get("resps")
+        first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
+        number = len(first) if isinstance(first, list) else 1
+        by_metric = values.setdefault(str(row.get("filter", "none")), {})
+        metrics = row.get("metrics")
+        for name in metrics if isinstance(metrics, list) else []:
+            if not isinstance(name, str) or name not in row:
                 continue
-            digest = row.get("doc_hash")
-            problem = str(row["doc_id"])[:100]
-            problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
-            responses = row.get("resps")
-            first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
-            number = len(first) if isinstance(first, list) else 1
-            by_metric = values.setdefault(str(row.get("filter", "none")), {})
-            metrics = row.get("metrics")
-            for name in metrics if isinstance(metrics, list) else []:
-                if not isinstance(name, str) or name not in row:
-                    continue
-                value = row[name]
-                if isinstance(value, list) or (
-                    isinstance(value, (int, float)) and math.isfinite(value)
-                ):
-                    by_metric.setdefault(name, {})[printable_line(problem)] = value, number
-                else:
-                    left_out[f"values of {printable_line(name)} that are not numbers"] += 1
-        return values
+            value = row[name]
+            if isinstance(value, list) or (
+                isinstance(value, (int, float)) and math.isfinite(value)
+            ):
+                by_metric.setdefault(name, {})[printable_line(problem)] = value, number
+            else:
+                left_out[f"values of {printable_line(name)} that are not numbers"] += 1
+    return values
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -186,18 +188,15 @@ def _split(model: str) -> tuple[str, int]:
     return printable_line(match["run"])[:500], int(match["step"])
 
 
-def _imported(
-    log: LmEval, source: str, path: str, models: list[_Model], options: ImportOptions
-) -> ImportedRun:
+def _imported(source: str, path: str, models: list[_Model], options: ImportOptions) -> ImportedRun:
     given = options.settings_of(path)
-    # What is wrong with other logs is told once.
-    left_out, log.left_out = log.left_out, Counter()
+    left_out: Counter[str] = Counter()
     notes: list[str] = []
     evaluations: list[ProblemCount] = []
     for model in models:
         for name, file in model.tasks.items():
             task = printable_line(name)[:200]
-            chosen = _choose(log.read(file, left_out), task, given)
+            chosen = _choose(_read_values(file, left_out), task, given)
             if chosen is None:
                 left_out["tasks without a metric that says what is correct"] += 1
                 continue
