@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
 from advsweep.cli.plans import plan_sweep
 from advsweep.errors import ConfigError
@@ -19,7 +18,7 @@ from advsweep.sweep.progress import read_status
 from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
-from tests.sweep.test_tuning import BANDIT, StoppedError
+from tests.sweep.test_tuning import BANDIT, StoppedError, sweep_writer
 
 SWEEP = {
     "name": "raced",
@@ -32,15 +31,7 @@ SWEEP = {
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a sweep file of the bandit; the keys of its `sweep` node may be changed."""
-
-    def make(file=None, **changes):
-        sweep = {key: value for key, value in {**SWEEP, **changes}.items() if value is not None}
-        path = tmp_path / "sweep.yaml"
-        path.write_text(yaml.safe_dump({**BANDIT, "steps": 40, **(file or {}), "sweep": sweep}))
-        return str(path)
-
-    return make
+    return sweep_writer(tmp_path, {**BANDIT, "steps": 40}, SWEEP)
 
 
 def raced(plan, store, on_event=lambda event: None, rounds=None):

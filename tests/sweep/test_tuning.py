@@ -37,17 +37,21 @@ SWEEP = {
 }
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Writes a sweep file of the bandit; the keys of its `sweep` node may be changed."""
+def sweep_writer(folder, settings, node):
+    """Writes a sweep file of the bandit; settings and keys of its `sweep` node may be changed."""
 
     def make(file=None, **changes):
-        sweep = {key: value for key, value in {**SWEEP, **changes}.items() if value is not None}
-        path = tmp_path / "sweep.yaml"
-        path.write_text(yaml.safe_dump({**BANDIT, **(file or {}), "sweep": sweep}))
+        sweep = {key: value for key, value in {**node, **changes}.items() if value is not None}
+        path = folder / "sweep.yaml"
+        path.write_text(yaml.safe_dump({**settings, **(file or {}), "sweep": sweep}))
         return str(path)
 
     return make
+
+
+@pytest.fixture
+def write(tmp_path):
+    return sweep_writer(tmp_path, BANDIT, SWEEP)
 
 
 def planned(*overrides):
