@@ -97,7 +97,7 @@ def list_(
 
 
 def list_parts(registry: Registry[Any]) -> Records:
-    """Return what no config group has, as it is a part of another component or of a command."""
+    """Return name, aliases and first sentences of the components of a registry."""
     return [
         {
             "name": name,

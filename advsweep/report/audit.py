@@ -103,7 +103,7 @@ class Cell:
         return self.samples and self.size * self.seeds * (self.samples // self.k)
 
     def tells(self, steps: int) -> bool:
-        """Return whether some printed numbers lie between multiples of 1/steps."""
+        """Return whether some number of so many digits is printed for no multiple of 1/steps."""
         return 1 / steps > 1.5 * self.unit
 
     def can_be(self, steps: int) -> bool:
