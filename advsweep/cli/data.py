@@ -187,8 +187,8 @@ def export(
 
     Options:
         --to FORMAT: hf: a run's weights, in a folder that transformers loads. parquet, csv:
-            tables of runs, metrics, evaluations and problems. wandb, trackio, mlflow, tensorboard,
-            or a plug-in's tracker.
+            tables of runs, metrics, evaluations and problems. wandb, trackio, tensorboard, or a
+            plug-in's tracker.
         --table: csv without DIR: print this table.
         --step N >= 0: hf: use the weights after this step (default: last; 0: base model).
         --set KEY=VALUE (fields): Trackers: set a field of tracking=FORMAT, such as

@@ -40,7 +40,6 @@ FEATURES = {
     "postgres": ("PostgreSQL", "--store postgresql://... for several machines"),
     "wandb": ("wandb", "tracking=wandb"),
     "trackio": ("Trackio", "tracking=trackio"),
-    "mlflow": ("MLflow", "tracking=mlflow"),
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),
 }
 

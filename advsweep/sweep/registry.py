@@ -42,7 +42,6 @@ TRACKINGS: Registry[Tracking] = Registry(
     "tracking",
     {
         "none": "advsweep.sweep.tracking.base",
-        "mlflow": "advsweep.sweep.tracking.mlflow",
         "tensorboard": "advsweep.sweep.tracking.tensorboard",
         "trackio": "advsweep.sweep.tracking.trackio",
         "wandb": "advsweep.sweep.tracking.wandb",

@@ -43,7 +43,7 @@ def test_missing_and_unfit_packages_have_their_pip_command(pretended):
     pretended(
         "numpy>=1; extra == 'ray'",
         "nothing-of-this-name[fast]>=2; extra == 'ray'",
-        "scipy<0.1; extra == 'mlflow'",
+        "scipy<0.1; extra == 'math'",
         "advsweep[ray]; extra == 'data'",
         "torch>=1",
     )
@@ -51,7 +51,7 @@ def test_missing_and_unfit_packages_have_their_pip_command(pretended):
     assert check.state == "missing"
     assert check.detail == "use"
     assert check.remedy.endswith("'nothing-of-this-name[fast]>=2'")
-    unfit = check_packages("MLflow", "use", "mlflow")
+    unfit = check_packages("Math", "use", "math")
     assert unfit.state == "unusable"
     assert unfit.detail.startswith("use: expected scipy<0.1, got ")
     assert unfit.remedy.endswith("'scipy<0.1'")

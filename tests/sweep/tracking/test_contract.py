@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.store import Owner, RunRecord, Status
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import run_key, sync
-from advsweep.sweep.tracking.mlflow import MlflowTracking, mlflow_name
 from advsweep.sweep.tracking.trackio import TrackioTracking
 
 HOSTILE = "../../x\x1b]52;c;eA==\x07\u202e"
@@ -85,54 +79,17 @@ def read_trackio(folder, run):
     )
 
 
-def read_mlflow(folder, run):
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("advsweep").experiment_id
-    [found] = client.search_runs([experiment], f"tags.`advsweep.run` = '{run_key(run)}'")
-    assert found.info.run_name == run.directory.name
-    points = [
-        (name, metric.step, metric.value)
-        for name in found.data.metrics
-        for metric in client.get_metric_history(found.info.run_id, name)
-    ]
-    params, tags = found.data.params, found.data.tags
-    return Shown(
-        points=points,
-        epsilon=float(params["estimator.epsilon"]),
-        estimator=params["estimator.name"],
-        state="done" if found.info.status == "FINISHED" else "not done",
-        texts=json.dumps([params, tags], ensure_ascii=False),
-    )
-
-
 READERS: dict[str, Callable[[Path, RunRecord], Shown]] = {
     "tensorboard": read_tensorboard,
     "trackio": read_trackio,
-    "mlflow": read_mlflow,
 }
 FORGETFUL = ("tensorboard",)
-NAMES = {"mlflow": {"pass@8": "pass_at_8"}}
 
-each = pytest.mark.parametrize(
-    "name", ["tensorboard", "trackio", pytest.param("mlflow", marks=pytest.mark.slow)]
-)
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """A database of MLflow's without runs: it makes its tables one by one, which takes seconds."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+each = pytest.mark.parametrize("name", [*READERS])
 
 
 @pytest.fixture
-def tracking(name, request, tmp_path, monkeypatch):
+def tracking(name, tmp_path, monkeypatch):
     """The tracker of the test's name, for the folder `out`."""
     folder = tmp_path / "out"
     folder.mkdir()
@@ -143,8 +100,6 @@ def tracking(name, request, tmp_path, monkeypatch):
 
         for module in (trackio.utils, trackio.sqlite_storage):
             monkeypatch.setattr(module, "TRACKIO_DIR", folder)
-    if name == "mlflow":
-        shutil.copy(request.getfixturevalue("empty_database"), folder / "mlflow.db")
     return TRACKINGS.build(name).in_folder(folder)
 
 
@@ -190,8 +145,7 @@ def test_a_run_that_was_resumed_or_is_sent_again_is_there_once(
     # it has gets all steps again, and shows the new ones.
     first = 4 if name in FORGETFUL else 6
     assert curve(shown, "reward/mean") == [(s, 1.0 if s < first else 2.0) for s in range(1, 9)]
-    passed = NAMES.get(name, {}).get("pass@8", "pass@8")
-    assert curve(shown, passed) == ([] if name in FORGETFUL else [(5, 0.25)]) + [(8, 0.5)]
+    assert curve(shown, "pass@8") == ([] if name in FORGETFUL else [(5, 0.25)]) + [(8, 0.5)]
     assert (shown.epsilon, shown.estimator, shown.state) == (1e-4, "grpo", "done")
 
 
@@ -233,38 +187,6 @@ def test_texts_of_a_store_stay_texts(name, tracking, store, new_run, tmp_path):
     made = {path for path in set(files(tmp_path)) - before if ".db" not in path}
     allowed = (str(tmp_path / "out"), str(store.runs_directory))
     assert all(path.startswith(allowed) and "x1b" not in path for path in made), made
-
-
-def test_names_of_mlflow_are_readable():
-    assert mlflow_name("collapse/acr") == "collapse/acr"
-    assert mlflow_name("pass@8") == "pass_at_8"
-    assert re.fullmatch(r"pass_at_8_split_train_-[0-9a-f]{8}", mlflow_name("pass@8[split=train]"))
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_names_of_mlflow_are_valid_and_stay_apart(one, other):
-    name = mlflow_name(one)
-    assert re.fullmatch(r"[/\w.\- ]{1,250}", name, re.ASCII)
-    assert not {"", ".", ".."} & set(name.split("/"))
-    assert (name == mlflow_name(other)) == (one == other)
-
-
-def test_the_address_of_mlflow_is_that_of_option_environment_or_default(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert MlflowTracking().address(tmp_path) == f"sqlite:///{tmp_path}/mlflow/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
-    assert MlflowTracking().address(tmp_path) == "http://localhost:5000"
-    exported = MlflowTracking().in_folder(tmp_path / "out")
-    assert exported.address(tmp_path) == f"sqlite:///{tmp_path}/out/mlflow.db"
-
-
-@pytest.mark.security
-@pytest.mark.parametrize("uri", ["https://me:secret@host", "postgresql://me@host/db"])
-def test_a_password_is_no_field(uri):
-    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD") as refused:
-        MlflowTracking(uri=uri)
-    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("project", ["", "a b", "../x", "a/b", "x" * 65])
