@@ -8,10 +8,10 @@ from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import CompoundSelect, Connection, select, union
+from sqlalchemy import Connection, select
 
 from advsweep.errors import NotFoundError, nearest
-from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS
+from advsweep.store.tables import RUNS, SWEEPS
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select, Table
@@ -129,12 +129,3 @@ def rows_among(
     """Yield the rows of a query whose column has one of the values."""
     for some in chunks(values):
         yield from connection.execute(query.where(column.in_(some)))
-
-
-def peer_ids(run_id: int) -> CompoundSelect[int]:
-    """Select the ids of a run and of all runs that share a sweep with it."""
-    own = select(SWEEP_RUNS.c.sweep_id).where(SWEEP_RUNS.c.run_id == run_id)
-    return union(
-        select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id.in_(own)),
-        select(RUNS.c.id).where(RUNS.c.id == run_id),
-    )

@@ -11,11 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, delete, func, literal, select, true, union_all, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+    update,
+)
 
-from advsweep.store.base import StorePart, chunks, peer_ids, put, rows_among
+from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.records import CheckpointRecord
-from advsweep.store.tables import CHECKPOINTS, METRICS, POINTS, RUNS, SUMMARIES
+from advsweep.store.tables import CHECKPOINTS, METRICS, POINTS, RUNS, SUMMARIES, SWEEP_RUNS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -253,19 +264,25 @@ class Metrics(StorePart):
         query = query.join(METRICS).order_by(METRICS.c.name)
         return _by_run(self._read_among(query, SUMMARIES.c.run_id, run_ids))
 
-    def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
-        """Return the means of a metric over steps `first` to `last`, of a run and its peers.
+    def replicate_means(self, run_id: int, name: str, first: int, last: int) -> list[float]:
+        """Return the means of a metric over steps `first` to `last` of a run and its replicates.
 
-        Values that are not finite are left out, and runs without any other value too.
+        Replicates share the config and a sweep with the run. Those that have not reached step
+        `last` or have no finite value are left out, and so are values that are not finite.
         """
-        named = select(METRICS.c.id).where(METRICS.c.name == name).scalar_subquery()
-        query = select(POINTS.c.run_id, func.avg(POINTS.c.value).label("mean")).where(
-            POINTS.c.run_id.in_(peer_ids(run_id)),
-            POINTS.c.metric_id == named,
+        own = select(SWEEP_RUNS.c.sweep_id).where(SWEEP_RUNS.c.run_id == run_id)
+        shared = select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id.in_(own))
+        config = select(RUNS.c.config_hash).where(RUNS.c.id == run_id).scalar_subquery()
+        query = select(func.avg(POINTS.c.value)).join(METRICS).join(RUNS)
+        query = query.where(
+            or_(RUNS.c.id == run_id, RUNS.c.id.in_(shared)),
+            RUNS.c.config_hash == config,
+            RUNS.c.step >= last,
+            METRICS.c.name == name,
             POINTS.c.step.between(first, last),
             _FINITE,
         )
-        return {row.run_id: row.mean for row in self._read(query.group_by(POINTS.c.run_id))}
+        return [mean for (mean,) in self._read(query.group_by(RUNS.c.id))]
 
 
 def metric_ids(connection: Connection, names: Iterable[str]) -> dict[str, int]:

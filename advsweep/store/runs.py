@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, null, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, null, select, update
 
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.printable import redacted_command
-from advsweep.store.base import StorePart, chunks, peer_ids, put, rows_among
+from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.evaluations import remove_unused_problems
 from advsweep.store.imported import is_calibration, is_imported
 from advsweep.store.owners import LEASE_COLUMNS, host_name
@@ -232,14 +232,6 @@ class Runs(StorePart):
             query = query.where(RUNS.c.status == status)
             query = query.order_by(RUNS.c.finished.desc(), RUNS.c.id.desc()).limit(limit)
             return list(connection.execute(query).scalars())
-
-    def peers(self, run_id: int) -> Sequence[Row[int, str, int, int]]:
-        """Return a run and all runs that share a sweep with it, by id.
-
-        Each row has `id`, `config_hash`, `step` and `steps`.
-        """
-        query = select(RUNS.c.id, RUNS.c.config_hash, RUNS.c.step, RUNS.c.steps)
-        return self._read(query.where(RUNS.c.id.in_(peer_ids(run_id))).order_by(RUNS.c.id))
 
     def find(self, key: str) -> RunRecord:
         """Return the run that a user names by an id, the start of an identity, or `last`.

@@ -30,11 +30,16 @@ EXECUTORS: Registry[Executor] = Registry(
     group="advsweep.executors",
     base="advsweep.sweep.executors.base:Executor",
 )
+_COMPARED_BY_RACES = (
+    "no rule compares configurations any more; sweep.race ends arms that are settled, with "
+    "intervals that hold (docs/race.md), and stopping=none trains every run to its last step"
+)
 # Closed: every executor reads exactly these fields.
 RESOURCES: Registry[Component] = Registry("resources", {"default": "advsweep.sweep.executors.base"})
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
-    dict.fromkeys(("none", "acr", "asha", "median"), "advsweep.sweep.early_stopping"),
+    dict.fromkeys(("none", "acr"), "advsweep.sweep.early_stopping"),
+    unavailable=dict.fromkeys(("asha", "median"), _COMPARED_BY_RACES),
     group="advsweep.stoppings",
     base="advsweep.sweep.early_stopping:Stopping",
 )

@@ -27,7 +27,6 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import LossInputs
 from advsweep.rollouts import ROLLOUTS
 from advsweep.store import Status, open_store
-from advsweep.sweep.early_stopping import ObservedRun
 from advsweep.sweep.registry import STOPPINGS
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
@@ -184,17 +183,17 @@ def test_the_reward_counts_repeated_words() -> None:
 def test_the_rule_stops_a_run_that_rises_no_more() -> None:
     rule = STOPPINGS.build("plateau", window=10, gain=0.1)
 
-    def run(rise: float) -> ObservedRun:
+    def rising(rise: float) -> Callable[[str, int, int], float | None]:
         def mean(metric: str, first: int, last: int) -> float | None:
             assert metric == "reward/mean"
             return None if first < 1 else rise * (first + last) / 2
 
-        return ObservedRun(config_hash="a", step=20, steps=100, mean=mean)
+        return mean
 
     assert [step for step in range(41) if rule.is_due(step)] == [20, 30, 40]
     # Means of steps 1 to 10 and 11 to 20 differ by 10 times the rise of a step.
-    assert rule.judge(run(0.011), [], 20) is None
-    assert "from 0.044 to 0.124 over 10 steps" in (rule.judge(run(0.008), [], 20) or "")
+    assert rule.judge(rising(0.011), 20) is None
+    assert "from 0.044 to 0.124 over 10 steps" in (rule.judge(rising(0.008), 20) or "")
 
 
 def test_the_importer_reads_archives(tmp_path: Path) -> None:

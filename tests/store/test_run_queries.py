@@ -53,28 +53,23 @@ def test_last_finished_runs_come_first(store, ids, clock):
     assert store.runs.last_finished(Status.FAILED, "five", limit=9) == [ids[4], ids[2]]
 
 
-def test_peers_share_a_sweep(store, ids, new_run):
+def test_means_of_replicates_are_of_the_config_and_a_shared_sweep(store, new_run):
     store.sweeps.add("two", {})
-    [other] = store.runs.add([new_run(6)], "two")
-    store.runs.add([new_run(0)], "two")
-    store.leases.claim(ids[0], Owner.current(), holder=Owner.current())
-    store.leases.heartbeat(ids[0], step=3)
-    peers = store.runs.peers(ids[0])
-    assert [peer.id for peer in peers] == [*ids[:5], other]
-    assert [peer.step for peer in peers] == [3, 0, 0, 0, 0, 0]
-    assert [peer.id for peer in store.runs.peers(other)] == [ids[0], other]
-    assert [peer.id for peer in store.runs.peers(ids[5])] == [ids[5]]
-
-
-def test_means_of_peers_leave_out_what_is_not_finite_and_steps_outside(store, ids):
+    ids = store.runs.add([new_run(0), new_run(1), new_run(2), new_run(3, config={"x": 1})], "two")
+    ids += store.runs.add([new_run(4)])
     values = [9.0, 1.0, math.nan, math.inf, 3.0, 9.0]
-    store.metrics.record(ids[4], [("x", step, value) for step, value in enumerate(values, 1)])
-    store.metrics.record(ids[0], [("x", 5, 0.5), ("y", 4, 8.0)])
-    store.metrics.record(ids[5], [("x", 5, 7.0)])
-    assert store.metrics.peers_means(ids[1], "x", 2, 5) == {ids[4]: 2.0, ids[0]: 0.5}
-    assert store.metrics.peers_means(ids[1], "x", 3, 4) == {}
-    assert store.metrics.peers_means(ids[5], "x", 1, 9) == {ids[5]: 7.0}
-    assert store.metrics.peers_means(ids[1], "z", 1, 9) == {}
+    for run_id, own in [(ids[0], values), (ids[1], values[:4]), (ids[3], values), (ids[4], [7.0])]:
+        points = [("x", step, value) for step, value in enumerate(own, 1)]
+        store.leases.claim(run_id, Owner.current(), holder=Owner.current())
+        store.metrics.record(run_id, points, step=len(own))
+    means = store.metrics.replicate_means
+    # Seed 1 has done 4 steps, seed 2 none.
+    assert means(ids[2], "x", 2, 5) == [2.0]
+    assert means(ids[2], "x", 1, 2) == [5.0, 5.0]
+    assert means(ids[2], "x", 3, 4) == []
+    assert means(ids[2], "y", 1, 4) == []
+    assert means(ids[3], "x", 1, 1) == [9.0]
+    assert means(ids[4], "x", 1, 1) == [7.0]
 
 
 @pytest.fixture

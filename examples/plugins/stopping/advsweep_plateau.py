@@ -20,9 +20,9 @@ class Plateau(Stopping):
     def is_due(self, step):
         return step >= 2 * self.window and step % self.window == 0
 
-    def judge(self, own, others, step):
-        before = own.mean(self.metric, step - 2 * self.window + 1, step - self.window)
-        now = own.mean(self.metric, step - self.window + 1, step)
+    def judge(self, mean, step):
+        before = mean(self.metric, step - 2 * self.window + 1, step - self.window)
+        now = mean(self.metric, step - self.window + 1, step)
         if before is None or now is None or now - before >= self.gain:
             return None
         return (

@@ -96,7 +96,7 @@ def test_what_trains_is_neither_refused_nor_warned_of(overrides):
             "rollout: estimator 'grpo' does not read the greedy_rewards",
         ),
         (["evaluation.n=16"], "evaluation.k: 1, 8, 16 instead of 1, 8, 64, 128"),
-        (["stopping=median", "steps=20"], "stopping: rule 'median' judges no run"),
+        (["stopping=acr", "steps=20"], "stopping: rule 'acr' judges no run"),
     ],
 )
 def test_what_may_be_wanted_is_warned_of(overrides, warning):

@@ -73,7 +73,7 @@ def test_changes_that_do_not_fit_are_refused(override, message):
 
 
 def test_a_plan_of_runs_again_changes_no_rule(plan, store):
-    sweep = plan("stopping=median", "backend.fail_at=3", name="ruled")
+    sweep = plan("stopping=acr", "backend.fail_at=3", name="ruled")
     execute(sweep, store)
     execute(plan_again(store.runs.select(), {**DEFAULTS, "executor": {"name": "debug"}}), store)
     assert store.runs.select()[0].stopping == sweep.stopping.rule()
