@@ -24,7 +24,6 @@ EXECUTORS: Registry[Executor] = Registry(
     {
         "local": "advsweep.sweep.executors.local",
         "debug": "advsweep.sweep.executors.local",
-        "ray": "advsweep.sweep.executors.ray",
         "slurm": "advsweep.sweep.executors.slurm",
     },
     group="advsweep.executors",

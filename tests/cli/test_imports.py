@@ -26,7 +26,7 @@ LIGHT = {
     "plot two --figure acr --format csv": HEAVY,
     "stop two": ("pandas", *HEAVY),
     "list tasks": tuple(module for module in HEAVY if module != "hydra"),
-    "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
+    "doctor": ("pandas", "rich", "wandb", *HEAVY),
     # This needs torch; nothing of it is drawn, composed or stored.
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
     # A command of each module shows its help without what it works with.

@@ -107,7 +107,7 @@ def test_a_worker_without_room_leaves_the_runs_to_others(plan, store):
     with pytest.raises(ConfigError, match="no such machines"):
         pull_runs(store, None, Roomy())
     with pytest.raises(ConfigError, match="expected a key of resources, as the config"):
-        pull_runs(store, None, Roomy(), overrides=["executor=ray"])
+        pull_runs(store, None, Roomy(), overrides=["executor=slurm"])
     [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
     assert store.leases.claim_next(Owner.current()) == run.id
