@@ -44,8 +44,7 @@ def plot(
         --format (output): Choose the files' format, or print the numbers.
         --metric NAME,... (metrics): Draw these metrics, or columns.
         --smooth STEPS >= 1: Smooth curves by a trailing mean over STEPS.
-        --x KEY[,KEY]: Config keys of a heat map's axes; of rate and frontier in place of
-            the rate.
+        --x KEY: Draw rate and frontier over this config key in place of the rate.
         --baseline ROW: Compare with this row in the forest plot and the frontier (default:
             the first).
         --margin [OUTCOME=]NUMBER,...: Shade a margin of equivalence in the forest plot: of
@@ -64,14 +63,10 @@ def plot(
     chosen = list(dict.fromkeys(_split(figure)))
     drawn = chosen or list(FIGURES)
     effective = {option for name in drawn for option in options_of(name)}
-    across, up, *others = [*_split([x] if x else None), None, None]
-    if any(others):
-        raise ConfigError(f"--x: expected one key or two, got {x}")
     given = {
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
-        "x": across,
-        "y": up,
+        "x": x,
         "task": task,
         "baseline": baseline,
         "margin": _split(margin),

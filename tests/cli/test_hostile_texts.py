@@ -387,7 +387,6 @@ def test_hostile_texts_do_no_harm(terminal, name, arguments, form):
     "arguments",
     [
         ["--figure", "curves,passk"],
-        ["--figure", "heatmap", "--x", "model.path,estimator", "--metric", "reward/mean"],
         ["--figure", "curves", "--metric", HOSTILE],
     ],
 )

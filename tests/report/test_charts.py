@@ -293,60 +293,9 @@ def test_difficulty_needs_samples_that_could_be_scored(lab):
         records_of(lab, "difficulty")
 
 
-def test_a_heat_map_has_a_cell_for_each_pair_of_values(full):
-    found = records_of(full, "heatmap", x="group_size", y="estimator", metrics=("pass@1",))
-    cell = only(found, estimator="grpo", group_size=4)
-    assert (cell["mean"], cell["n"]) == (pytest.approx(33 / 96), 3)
-    assert (cell["low"], cell["high"]) == pytest.approx(
-        student_t_interval([9 / 32, 11 / 32, 13 / 32])[1:3]
-    )
-    assert len(found) == 4
-    # They are the two keys that vary, so that they need not be named.
-    assert len(records_of(full, "heatmap")) == 4
-    chart = collect("heatmap", data_of(full), x="group_size", y="estimator")
-    axes = draw_page([chart]).axes[0]
-    assert "0.34 ±0.16\nn = 3" in [text.get_text() for text in axes.texts]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8"]
-
-
-def test_a_heat_map_sorts_numbers_and_leaves_cells_empty(lab):
-    for delta, size in [(10.0, 4), (2.0, 4), (2.0, 16)]:
-        lab.run("asym_grpo", estimator__delta=delta, group_size=size)
-    found = records_of(lab, "heatmap", x="estimator.delta", y="group_size", metrics=("pass@2",))
-    # Of one problem 2 of 4 samples are right, of the other none: (1 - 1/6) / 2.
-    assert [(r["group_size"], r["estimator.delta"], r["mean"]) for r in found] == [
-        (4, 2.0, pytest.approx(5 / 12)),
-        (4, 10.0, pytest.approx(5 / 12)),
-        (16, 2.0, pytest.approx(5 / 12)),
-    ]
-
-
-REFUSED = {
-    "keys": ({}, ReportError, "with --x KEY,KEY; in demo there is estimator, group_size, steps"),
-    "a key that is not there": ({"x": "grup_size"}, NotFoundError, "did you mean 'group_size'"),
-    "several numbers": ({"metrics": ("a", "b")}, ConfigError, "expected one number, got a, b"),
-    "other keys that differ": (
-        {"x": "steps", "y": "estimator"},
-        ReportError,
-        "differ in other keys as well",
-    ),
-    "no such number": (
-        {"x": "steps", "y": "group_size", "metrics": ("pass@9",)},
-        NotFoundError,
-        "no run of demo has a number 'pass@9'",
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", REFUSED)
-def test_invalid_heat_maps_are_refused(mistake, lab):
-    options, error, message = REFUSED[mistake]
-    for steps in (1, 2):
-        lab.run("grpo", steps=steps)
-        lab.run("grpo", steps=steps, group_size=4)
-    lab.run("fade", steps=2)
-    with pytest.raises(error, match=message):
-        records_of(lab, "heatmap", **options)
+def test_a_figure_of_one_number_takes_no_two(data):
+    with pytest.raises(ConfigError, match="expected one number, got a, b"):
+        collect("rate", data, metrics=("a", "b"))
 
 
 def test_rounding_errors_of_the_layout_do_not_change_the_file(data, tmp_path, monkeypatch):

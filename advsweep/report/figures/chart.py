@@ -20,7 +20,7 @@ from advsweep.report.figures.style import RowStyle
 from advsweep.statistics.intervals import LEVEL, Estimate
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    pass
 
 Record = dict[str, Any]
 
@@ -80,23 +80,8 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
-    """A heat map: the cell of row i and column j is centred at (j, i).
-
-    Attributes:
-        values: [y, x], NaN for an empty cell.
-        texts: what each cell says, by index of y and x.
-        label: the label of the colour bar.
-    """
-
-    values: Float[np.ndarray, "y x"]
-    texts: Mapping[tuple[int, int], str]
-    label: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Axes with series or a heat map.
+    """Axes with series.
 
     Attributes:
         rows: the labels of rows on the y axis, from top to bottom at 0, 1, ...
@@ -109,7 +94,6 @@ class Panel:
     """
 
     series: Sequence[Series] = ()
-    cells: Cells | None = None
     title: str = ""
     x_label: str = ""
     y_label: str = ""

@@ -1,25 +1,22 @@
-"""Figures that compare rows: differences to a baseline, early collapse, and two swept keys."""
+"""Figures that compare rows: differences to a baseline, and early collapse."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from advsweep.errors import ConfigError, FitError, NotFoundError, ReportError, nearest
-from advsweep.printable import printable_line
+from advsweep.errors import ConfigError, FitError, ReportError
 from advsweep.report.data.columns import find_outcome, parse_column
-from advsweep.report.data.runs import MISSING, is_key, known_keys, show_key, value_of
 from advsweep.report.figures import chart
-from advsweep.report.figures.data import FigureData, Replicates
+from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.statistics import regress
 from advsweep.tasks.controls import AA
-from advsweep.writing import show, show_interval
+from advsweep.writing import show
 
 _AA = f"({AA.title})"
 _NUMBERS = ("difference", "low", "high", "n", "paired")
@@ -244,86 +241,3 @@ def acr(data: FigureData) -> chart.Chart:
             )
         ],
     )
-
-
-def heatmap(
-    data: FigureData, x: str | None = None, y: str | None = None, metric: str | None = None
-) -> chart.Chart:
-    """Draw a number (--metric) over two swept keys (--x)."""
-    metric = metric or data.on_task("pass@1")
-    x, y = _heat_keys(data, x, y)
-    values = data.values(metric)
-    # The one row of each cell: rows that differ in a third key are no replicates. Values of keys
-    # are as JSON, since lists are among them.
-    rows: dict[tuple[str, str], Replicates] = {}
-    scores: list[tuple[str, str, float]] = []
-    for row in data.rows:
-        found = [value_of(row.runs[0], key) for key in (y, x)]
-        if MISSING in found or not any(run.id in values for run in row.runs):
-            continue
-        at = json.dumps(found[0]), json.dumps(found[1])
-        if rows.setdefault(at, row) is not row:
-            raise ReportError(
-                f"the runs with {x}={at[1]} and {y}={at[0]} differ in other keys as well "
-                f"({rows[at].label}; {row.label}): draw fewer runs, alike but for {x} and {y}"
-            )
-        scores += [(*at, values[run.id]) for run in row.runs if run.id in values]
-    if not scores:
-        raise ReportError(f"no run of {data.name} has {metric} and a value of both {x} and {y}")
-    cells = chart.means(pd.DataFrame(scores, columns=["y", "x", "value"]), "y", "x")
-    ys, xs = (sorted(cells[axis].unique(), key=_order) for axis in "yx")
-    means = np.full((len(ys), len(xs)), np.nan)
-    texts, records = {}, []
-    for cell in sorted(cells.itertuples(), key=lambda cell: (ys.index(cell.y), xs.index(cell.x))):
-        place = ys.index(cell.y), xs.index(cell.x)
-        means[place] = cell.mean
-        texts[place] = f"{show(cell.mean)}\nn = {cell.n}"
-        if cell.n > 1:
-            mean, half = show_interval(cell.mean, (cell.high - cell.low) / 2)
-            texts[place] = f"{mean} ±{half}\nn = {cell.n}"
-        numbers = {"mean": cell.mean, "low": cell.low, "high": cell.high, "n": cell.n}
-        records.append({y: json.loads(cell.y), x: json.loads(cell.x), "metric": metric, **numbers})
-    x_ticks, y_ticks = (
-        {i: printable_line(show_key(json.loads(text))) for i, text in enumerate(own)}
-        for own in (xs, ys)
-    )
-    return chart.Chart(
-        title=f"{data.name}: {metric} over {x} and {y}",
-        notes=chart.seeds_note(cells["n"], "intervals"),
-        records=records,
-        panels=[
-            chart.Panel(
-                cells=chart.Cells(values=means, texts=texts, label=metric),
-                x_label=x,
-                y_label=y,
-                x_ticks=x_ticks,
-                y_ticks=y_ticks,
-                height=0.6 + 0.62 * max(len(ys), 2),
-            )
-        ],
-    )
-
-
-def _heat_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, str]:
-    """Return the two given keys, or the two that vary."""
-    swept = list(dict.fromkeys(key for row in data.rows for key in row.group))
-    swept = [key for key in swept if len({json.dumps(row.group.get(key)) for row in data.rows}) > 1]
-    given = list(dict.fromkeys(key for key in (x, y) if key is not None))
-    for key in given:
-        if not is_key(data.runs, key):
-            hint = nearest(key, known_keys(data.runs))
-            raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
-    found = given + [key for key in swept if key not in given]
-    if len(found) < 2 or (len(found) > 2 and y is None):
-        raise ReportError(
-            f"a heat map is of two keys that vary: name them with --x KEY,KEY; in {data.name} "
-            f"there is {', '.join(swept) or 'none'}"
-        )
-    return (found[0], found[1]) if given else (found[1], found[0])
-
-
-def _order(text: str) -> tuple[bool, float, str]:
-    """Sort numbers by value, and words after them."""
-    value = json.loads(text)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return not number, float(value) if number else 0.0, text

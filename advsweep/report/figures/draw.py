@@ -173,20 +173,7 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase) -> None:
     grid = body.add_gridspec(len(lines), chart.columns, height_ratios=heights)
     for row, line in enumerate(lines):
         for column, panel in enumerate(line):
-            axes = body.add_subplot(grid[row, column])
-            if (cells := panel.cells) is not None:
-                edges = (np.arange(length + 1) - 0.5 for length in reversed(cells.values.shape))
-                mesh = axes.pcolormesh(*edges, cells.values, cmap="cividis", rasterized=True)
-                middle = (np.nanmin(cells.values) + np.nanmax(cells.values)) / 2
-                for (y, x), label in cells.texts.items():
-                    colour = "white" if cells.values[y, x] < middle else "black"
-                    axes.text(x, y, label, ha="center", va="center", fontsize=8, color=colour)
-                axes.grid(visible=False)
-                axes.spines[:].set_visible(False)
-                axes.tick_params(length=0)
-                bar = body.colorbar(mesh, ax=axes, label=cells.label, pad=0.015)
-                bar.outline.set_visible(False)
-            _draw_panel(axes, panel)
+            _draw_panel(body.add_subplot(grid[row, column]), panel)
     if chart.labels:
         _add_legend(chart, body)
     # No dollar sign starts a formula; an SVG must not have control characters.

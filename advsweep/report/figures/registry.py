@@ -9,7 +9,7 @@ from typing import Any
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, UnknownNameError, nearest
 from advsweep.report.figures.chart import Chart
-from advsweep.report.figures.comparisons import acr, forest, heatmap
+from advsweep.report.figures.comparisons import acr, forest
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import difficulty, diversity, passk
 from advsweep.report.figures.rates import frontier, rate
@@ -22,7 +22,7 @@ FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
     for function in (
         *(forest, rate, frontier, curves, passk, acr, diversity, difficulty),
-        *(masses, heatmap),
+        masses,
     )
 }
 

@@ -61,7 +61,6 @@ _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 _FIGURES = {
     "passk": "pass@k after training",
     "difficulty": "solve rates of the problems",
-    "heatmap": "pass@1 over two keys",
 }
 
 
@@ -107,8 +106,7 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
         try:
             made = FIGURES[name](data)
         except (NotFoundError, ReportError) as error:
-            # Most sweeps have no two keys.
-            notes += [] if name == "heatmap" else [f"no {title}: {error}"]
+            notes.append(f"no {title}: {error}")
             continue
         notes += [f"{title}: {note}" for note in made.notes]
         of_rows = {row["label"] for row in rows} >= {panel.title for panel in made.panels}
@@ -127,13 +125,11 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
 
 def _collect_panel(panel: Panel) -> dict[str, Any]:
     """Return a panel as the page's script draws it."""
-    cells = panel.cells
     return {
         "title": panel.title,
         "xLabel": panel.x_label,
         "log": panel.x_scale == "log",
         "xTicks": panel.x_ticks and list(panel.x_ticks.items()),
-        "yTicks": panel.y_ticks and list(panel.y_ticks.items()),
         "yLimits": panel.y_limits,
         "within": panel.within,
         "series": [
@@ -144,14 +140,6 @@ def _collect_panel(panel: Panel) -> dict[str, Any]:
                 **{name: _rounded(getattr(series, name)) for name in ("x", "y", "low", "high")},
             }
             for series in panel.series
-        ],
-        "cells": cells
-        and [
-            [
-                {"value": round_off(value), "texts": cells.texts.get((row, at), "").split("\n")}
-                for at, value in enumerate(line)
-            ]
-            for row, line in enumerate(cells.values.tolist())
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Findings, forest plots, heat map and solve rates of the page, in a browser."""
+"""Findings, forest plots and solve rates of the page, in a browser."""
 
 from __future__ import annotations
 
@@ -72,18 +72,6 @@ def test_a_forest_has_a_line_for_each_row_and_a_menu_of_columns(page):
     assert "higher is better" in forest.inner_text()
     outcomes = [line.get_attribute("data-outcome") for line in lines.all()]
     assert outcomes == ["not significant", "same for every seed"] * 2
-
-
-def test_a_heat_map_has_a_cell_for_each_pair_of_values(page):
-    heat = _figure(page, "pass@1 over two keys")
-    assert heat.locator(".tick-x, .label").all_text_contents() == ["4", "8", "group_size"]
-    assert heat.locator(".tick-y").all_text_contents() == ["fade", "grpo", "rloo"]
-    # 5 of 8 samples of fade are right, for each seed; 3, 4 and 5 of grpo.
-    texts = heat.locator(".cell-text").all_text_contents()
-    assert texts[:6] == [*["0.625 ±0", "n = 3"] * 2, "0.50 ±0.31", "n = 3"]
-    colours = [cell.get_attribute("fill") for cell in heat.locator(".cell").all()]
-    assert colours[0] == "rgb(254 232 56)"
-    assert colours[2] == "rgb(0 34 78)"
 
 
 def test_solve_rates_follow_the_legend(page):

@@ -8,8 +8,6 @@ const IN_READOUT = 9;
 const REACH = 12; // pixels
 // The dashes of `advsweep plot`.
 const DASHES = ["", "7 3", "2 2.5", "8 3 2 3"];
-// Matplotlib's cividis at five places, which any kind of colour vision distinguishes.
-const SHADES = [[0, 34, 78], [66, 78, 108], [124, 123, 120], [187, 175, 107], [254, 232, 56]];
 
 function svg(tag, attributes, parent, text) {
   const node = document.createElementNS(SVG, tag);
@@ -69,17 +67,11 @@ function logTicks(low, high) {
   return inside.length > 2 ? inside.map((t) => [t, short(t)]) : niceTicks(10 ** low, 10 ** high, 4);
 }
 
-function shadeOf(share) {
-  const at = Math.min(Math.max(share, 0), 1) * (SHADES.length - 1);
-  const i = Math.min(Math.floor(at), SHADES.length - 2);
-  return `rgb(${SHADES[i].map((low, c) => Math.round(low + (SHADES[i + 1][c] - low) * (at - i))).join(" ")})`;
-}
-
 /*
  * A chart of a panel, as `Panel` of figures/chart.py has it. It calls `content()` for what to draw:
- *   {name, xLabel, log, logY, xTicks, yTicks, yLimits, within, series, cells}
+ *   {name, xLabel, log, logY, xTicks, yLimits, within, series}
  * with series of {label, colour, variant, mark, x, y, low, high, names}: `names` are those of the
- * points; and `cells`, the lines of a heat map, of {value, texts}: line i has its middle at i.
+ * points.
  */
 class Chart {
   constructor(host, content, height = HEIGHT) {
@@ -101,8 +93,7 @@ class Chart {
     const { root, height } = this;
     this.shown = shown;
     this.width = this.host.clientWidth;
-    const longest = Math.max(...(shown.yTicks || []).map(([, text]) => text.length), 0);
-    this.left = Math.min(Math.max(LEFT, 12 + 6 * longest), this.width / 3);
+    this.left = Math.min(LEFT, this.width / 3);
     root.replaceChildren();
     root.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     root.setAttribute("height", height);
@@ -112,12 +103,11 @@ class Chart {
     const clip = svg("clipPath", { id: this.clip }, svg("defs", {}, root));
     svg("rect", { x: this.left, y: MARGIN.top, width: this.innerWidth, height: this.innerHeight }, clip);
     const plot = svg("g", { "clip-path": `url(#${this.clip})` }, root);
-    if (shown.cells) this.drawCells(plot, shown.cells);
     for (const series of shown.series) this.drawBand(plot, series);
     for (const series of shown.series) this.drawSeries(plot, series);
     this.cursor = svg("line", { class: "cursor", y1: MARGIN.top, y2: MARGIN.top + this.innerHeight, visibility: "hidden" }, root);
     this.frame = svg("rect", { class: "frame", y: MARGIN.top, height: this.innerHeight, visibility: "hidden" }, root);
-    if (!shown.series.length && !shown.cells) {
+    if (!shown.series.length) {
       svg("text", { x: this.width / 2, y: height / 2, class: "empty" }, root, "no row that is shown has it");
     }
     root.dataset.domain = JSON.stringify(this.domain);
@@ -127,17 +117,17 @@ class Chart {
   get innerWidth() { return Math.max(this.width - this.left - MARGIN.right, 10); }
   get innerHeight() { return this.height - MARGIN.top - MARGIN.bottom; }
 
-  setDomain({ series, cells, log, logY, yLimits }) {
+  setDomain({ series, log, logY, yLimits }) {
     const logarithm = (v) => (v > 0 ? Math.log10(v) : -Infinity);
     const along = log ? logarithm : (v) => v;
     const up = logY ? logarithm : (v) => v;
-    const all = cells ? [-0.5, cells[0].length - 0.5] : series.flatMap((own) => [...own.x]).map(along).filter(Number.isFinite);
+    const all = series.flatMap((own) => [...own.x]).map(along).filter(Number.isFinite);
     let [left, right] = all.length ? extent(all) : [0, 1];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
     // Without a margin, points at the edge would be cut in half.
     const margin = series.some((own) => own.mark === "points" || own.mark === "banded") ? 0.02 * (right - left) : 0;
     const x = this.zoom || [left - margin, right + margin];
-    const y = cells ? [-0.5, cells.length - 0.5] : yLimits || this.fitY(series, along, up, x);
+    const y = yLimits || this.fitY(series, along, up, x);
     this.domain = { x, y };
     this.px = (v) => this.left + ((along(v) - x[0]) / (x[1] - x[0])) * this.innerWidth;
     this.py = (v) => MARGIN.top + (1 - (up(v) - y[0]) / (y[1] - y[0])) * this.innerHeight;
@@ -167,12 +157,12 @@ class Chart {
     return [bottom - margin, top + margin];
   }
 
-  drawAxes({ xLabel, xTicks, yTicks, log, logY }) {
+  drawAxes({ xLabel, xTicks, log, logY }) {
     const { root, domain } = this;
     const bottom = MARGIN.top + this.innerHeight;
     const right = this.left + this.innerWidth;
     const axes = svg("g", { class: "axes" }, root);
-    for (const [value, text] of yTicks || (logY ? logTicks(...domain.y) : niceTicks(...domain.y, this.innerHeight / 35))) {
+    for (const [value, text] of logY ? logTicks(...domain.y) : niceTicks(...domain.y, this.innerHeight / 35)) {
       const y = this.py(value);
       svg("line", { class: "rule", x1: this.left, x2: right, y1: y, y2: y }, axes);
       svg("text", { class: "tick-y", x: this.left - 7, y: y + 3.5 }, axes, text);
@@ -233,23 +223,6 @@ class Chart {
     if (isLine) svg("path", { class: mark, d: this.path(x, y), "stroke-dasharray": DASHES[variant] || "" }, group);
   }
 
-  drawCells(plot, cells) {
-    plot.setAttribute("shape-rendering", "crispEdges");
-    const known = cells.flat().map(({ value }) => value).filter(Number.isFinite);
-    const [low, high] = extent(known);
-    cells.forEach((line, row) => line.forEach(({ value, texts }, column) => {
-      if (!Number.isFinite(value)) return;
-      const share = high > low ? (value - low) / (high - low) : 0.5;
-      const [left, top] = [this.px(column - 0.5), this.py(row + 0.5)];
-      const [width, height] = [this.px(column + 0.5) - left, this.py(row - 0.5) - top];
-      svg("rect", { class: "cell", x: left, y: top, width: width + 0.2, height: height + 0.2, fill: shadeOf(share) }, plot);
-      texts.forEach((text, i) => svg("text", {
-        class: "cell-text", x: left + width / 2, y: top + height / 2 + 4 + 13 * (i - (texts.length - 1) / 2),
-        "data-shade": share > 0.5 ? "light" : "dark",
-      }, plot, text));
-    }));
-  }
-
   // A drag zooms x; y then fits the visible values.
   listen() {
     const { root } = this;
@@ -263,7 +236,7 @@ class Chart {
     });
     root.addEventListener("pointerleave", () => this.leave());
     root.addEventListener("pointerdown", (event) => {
-      if (event.button || this.shown.cells) return;
+      if (event.button) return;
       from = this.place(event).x;
       root.setPointerCapture(event.pointerId);
       this.leave();

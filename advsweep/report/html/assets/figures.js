@@ -151,7 +151,7 @@ function startFigures() {
         ...part,
         name: title,
         series: own ? series : series.filter(({ label }) => isShown(label)).map(asChosen),
-      }), host ? 160 : part.cells ? 60 + 46 * Math.max(part.cells.length, 2) : undefined);
+      }), host ? 160 : undefined);
     }
   }
 
