@@ -56,7 +56,7 @@ def import_(
     Arguments:
         FORMAT (form): The format: csv, jsonl, lm-eval, rollouts (prime-rl, nemo-rl,
             open-instruct), tensorboard, trl, verl, wandb, or one of another package.
-        SOURCE (source): A file or a folder; for wandb also ENTITY/PROJECT.
+        SOURCE (source): A file or a folder; for wandb ENTITY/PROJECT.
 
     Options:
         --sweep NAME: Add the runs to this sweep.

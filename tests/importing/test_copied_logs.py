@@ -22,7 +22,6 @@ from advsweep.logs import READERS
 from advsweep.store import Store
 from tests.importing import test_lm_eval, test_trl, test_verl
 from tests.importing.conftest import read
-from tests.logs.test_wandb_offline import frames, rows_of
 
 STEPS = range(1, 13)
 
@@ -61,11 +60,6 @@ def tensorboard(folder: Path) -> None:
         writer.close()
 
 
-def wandb(folder: Path) -> None:
-    pytest.importorskip("wandb")
-    (folder / "run-abc.wandb").write_bytes(frames(rows_of(rows(), {"seed": 1})))
-
-
 def trl(folder: Path) -> None:
     for last in (4, 8, 12):
         test_trl.state(folder, range(1, last + 1), at=last, max_steps=12)
@@ -98,7 +92,6 @@ WRITERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "csv": ("csv", csv),
     "jsonl": ("jsonl", jsonl),
     "tensorboard": ("tensorboard", tensorboard),
-    "wandb": ("wandb", wandb),
     "trl": ("trl", trl),
     "verl": ("verl", verl),
     "lm-eval": ("lm-eval", lm_eval),
@@ -161,11 +154,6 @@ def ends_between_records(form: str, file: Path) -> bool:
         while place < len(data):
             place += 16 + int.from_bytes(data[place : place + 8], "little")
         return place == len(data)
-    if form == "wandb":
-        place = 7
-        while place < len(data):
-            place += 7 + int.from_bytes(data[place + 4 : place + 6], "little")
-        return place == len(data) or len(data) <= 7
     if form in ("trl", "verl", "lm-eval"):
         return False  # Other files, or the number of samples, say what one of these lacks.
     return file.suffix in (".csv", ".jsonl") and data[-1:] in (b"\n", b"}", b"")

@@ -271,8 +271,11 @@ class _OnlineRun:
     config = {"estimator": "grpo", "seed": 1, "_wandb": {}}  # noqa: RUF012
 
     def scan_history(self):
+        yield {"reward": 0.25}
         yield {"_step": 0, "reward": 0.5, "_runtime": 1.0}
         yield {"_step": 1, "reward": None, "loss": float("nan")}
+        yield {"_step": 2, "train/global_step": 10, "reward": "0.75"}
+        yield {"_step": 3, "loss": 0.5}
 
 
 def test_a_project_online_is_read_through_its_api():
@@ -284,8 +287,24 @@ def test_a_project_online_is_read_through_its_api():
     (run,) = Wandb().read_project(_Api(), "me/project", options)
     assert isinstance(run, ImportedRun)
     assert (run.key, run.config) == ("me/project/abc", {"estimator": "grpo", "seed": 1})
-    assert list(run.steps) == [LoggedStep(0, {"reward/mean": 0.5}), LoggedStep(1, {})]
-    assert run.left_out == {"values of loss that are NaN or infinite": 1}
+    # Once a row names the step, wandb's own count does not.
+    assert list(run.steps) == [
+        LoggedStep(0, {"reward/mean": 0.5}),
+        LoggedStep(1, {}),
+        LoggedStep(10, {"reward/mean": 0.75}),
+        LoggedStep(10, {"loss/policy": 0.5}),
+    ]
+    assert run.left_out == {"rows without a step": 1, "values of loss that are NaN or infinite": 1}
+
+
+@pytest.mark.parametrize("source", ["me", "wandb/offline-run-1/run-abc.wandb/x/y"])
+def test_files_of_wandb_are_refused_with_what_sends_them(source, tmp_path):
+    from advsweep.logs.base import ImportOptions
+    from advsweep.logs.names import NameMap
+
+    for place in (source, tmp_path):
+        with pytest.raises(ConfigError, match="expected ENTITY/PROJECT; `wandb sync FOLDER`"):
+            list(READERS.build("wandb").runs(place, ImportOptions(names=NameMap("wandb"))))
 
 
 @pytest.mark.slow
