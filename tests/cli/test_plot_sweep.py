@@ -20,18 +20,26 @@ def plot(succeeds, monkeypatch, tmp_path, fake_folder):
 @pytest.mark.slow
 def test_figures_become_files_of_a_folder(plot, tmp_path):
     out, _ = plot(
-        "two", "--figure", "curves,acr", "--figure", "masses", "-o", "new/folder", "--format", "svg"
+        "two",
+        "--figure",
+        "curves,acr",
+        "--figure",
+        "difficulty",
+        "-o",
+        "new/folder",
+        "--format",
+        "svg",
     )
-    names = ["curves.svg", "acr.svg", "masses.svg"]
+    names = ["curves.svg", "acr.svg", "difficulty.svg"]
     assert out.splitlines() == [f"new/folder/{name}" for name in names]
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == set(names)
 
 
 @pytest.mark.slow
 def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
-    assert plot("two", "--figure", "masses", "--format", "pdf")[0] == "two-masses.pdf\n"
-    assert plot("1", "2", "--figure", "masses")[0] == "runs-1--2-masses.png\n"
-    assert plot("--figure", "masses", "-o", "m.svg")[0] == "m.svg\n"
+    assert plot("two", "--figure", "difficulty", "--format", "pdf")[0] == "two-difficulty.pdf\n"
+    assert plot("1", "2", "--figure", "difficulty")[0] == "runs-1--2-difficulty.png\n"
+    assert plot("--figure", "difficulty", "-o", "m.svg")[0] == "m.svg\n"
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -59,8 +67,8 @@ MISTAKES = {
     "two formats": (["-o", "a.png", "--format", "svg"], ["a.png", ".svg"]),
     "option of another figure": (["--figure", "acr", "--smooth", "5"], ["--smooth", "acr"]),
     "metric of another figure": (["--figure", "acr", "--metric", "a"], ["--metric", "acr"]),
-    "keys of a figure without": (["--figure", "masses", "--x", "seed"], ["--x", "masses"]),
-    "task of a figure without": (["--figure", "masses", "--task", "gsm8k"], ["--task", "masses"]),
+    "keys of a figure without": (["--figure", "curves", "--x", "seed"], ["--x", "curves"]),
+    "task of a figure without": (["--figure", "curves", "--task", "gsm8k"], ["--task", "curves"]),
     "no store": (["demo"], ["advsweep.db"]),
     "condition": (["--where", "nonsense"], ["--where", "KEY=VALUE"]),
 }

@@ -360,7 +360,7 @@ def test_figures_without_data_are_left_out_of_a_page(lab):
 
 MISSING = {
     "a misspelt metric": ("curves", {"metrics": ("reward/maen",)}, "did you mean 'reward/mean'"),
-    "masses": ("masses", {}, "no run of demo has a metric 'mass/success'"),
+    "masses": ("curves", {"metrics": ("mass/success",)}, "no run of demo has a metric"),
     "collapse": ("acr", {}, "no run of demo has a number 'collapse/acr@first100'"),
     "one sample": ("diversity", {}, "with one sample for each problem"),
 }

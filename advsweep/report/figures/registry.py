@@ -13,17 +13,14 @@ from advsweep.report.figures.comparisons import acr, forest
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import difficulty, diversity, passk
 from advsweep.report.figures.rates import frontier, rate
-from advsweep.report.figures.training import curves, masses
+from advsweep.report.figures.training import curves
 
 # The function of each figure: its parameters are the options that have an effect on it.
 #
 # It raises ReportError or NotFoundError if there is nothing to draw.
 FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
-    for function in (
-        *(forest, rate, frontier, curves, passk, acr, diversity, difficulty),
-        masses,
-    )
+    for function in (forest, rate, frontier, curves, passk, acr, diversity, difficulty)
 }
 
 
@@ -42,9 +39,9 @@ def options_of(name: str) -> set[str]:
     if name not in FIGURES:
         raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
     taken = set(inspect.signature(FIGURES[name]).parameters)
-    # A figure of one number has this parameter in the singular; those of a training have no task.
-    of_training = FIGURES[name] in (curves, masses)
-    return taken | ({"metrics"} & {f"{n}s" for n in taken}) | (set() if of_training else {"task"})
+    # A figure of one number has this parameter in the singular; that of a training has no task.
+    of_evaluations = set() if name == curves.__name__ else {"task"}
+    return taken | ({"metrics"} & {f"{n}s" for n in taken}) | of_evaluations
 
 
 def collect(name: str, data: FigureData, **options: Any) -> Chart:

@@ -1,4 +1,4 @@
-"""Figures over the training: metrics and gradient masses."""
+"""The figure of metrics over the training."""
 
 from __future__ import annotations
 
@@ -25,25 +25,6 @@ def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> ch
     metrics = list(dict.fromkeys(metrics)) or recorded
     if not metrics:
         raise ReportError(f"no run of {data.name} recorded any of {', '.join(STANDARD)}")
-    return _curves(data, "training curves", metrics, smooth)
-
-
-def masses(data: FigureData, smooth: int = 1) -> chart.Chart:
-    """Draw the weight that pushes successes up and failures down, over the training."""
-    note = "per rollout, of the advantages that the step trained on"
-    metrics = ["mass/success", "mass/failure"]
-    return _curves(data, "gradient masses", metrics, smooth, note, is_shared=True)
-
-
-def _curves(
-    data: FigureData,
-    title: str,
-    metrics: Sequence[str],
-    smooth: int,
-    *notes: str,
-    is_shared: bool = False,
-) -> chart.Chart:
-    """Draw a panel for each metric, with a line for each row; all on one scale if shared."""
     styles = {row.label: row.style for row in data.distinct_rows()}
     tables = {metric: _means(data, metric, smooth) for metric in metrics}
     lines = {metric: chart.lines(table, styles, "step") for metric, table in tables.items()}
@@ -52,13 +33,11 @@ def _curves(
     if smooth > 1:
         last = f"the mean of its last {smooth} steps"
         smoothed = [f"each run is smoothed: {last}; evaluations are not"]
-    together = [line for own in lines.values() for line in own]
     return chart.Chart(
-        title=f"{data.name}: {title}",
+        title=f"{data.name}: training curves",
         notes=[
             *chart.seeds_note(every.groupby(["metric", "row"])["n"].max(), "bands"),
             *smoothed,
-            *notes,
         ],
         records=every[["metric", "row", "step", "mean", "low", "high", "n"]].to_dict("records"),
         panels=[
@@ -66,7 +45,7 @@ def _curves(
                 title=metric,
                 series=own,
                 x_label="training step",
-                y_limits=chart.limits(together if is_shared else own),
+                y_limits=chart.limits(own),
                 within=metric_range(metric),
                 height=2.3 if len(metrics) > 1 else 3.0,
             )
