@@ -54,8 +54,8 @@ def import_(
     Imported runs are data: nothing in them is executed, and no worker trains them.
 
     Arguments:
-        FORMAT (form): The format: csv, jsonl, lm-eval, rollouts (prime-rl, nemo-rl,
-            open-instruct), tensorboard, trl, verl, wandb, or one of another package.
+        FORMAT (form): The format: csv, jsonl, lm-eval, rollouts (of prime-rl, NeMo-RL
+            and open-instruct), tensorboard, trl, verl, wandb, or one of another package.
         SOURCE (source): A file or a folder; for wandb ENTITY/PROJECT.
 
     Options:

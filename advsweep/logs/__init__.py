@@ -45,11 +45,7 @@ READERS: Registry[Reader] = Registry(
     "importer",
     {name: f"advsweep.logs.{module}" for name, module in _MODULES.items()},
     # The file of transformers' Trainer, which TRL writes too.
-    # Then the trainers whose dumps of rollouts one reader reads.
-    aliases={
-        "trainer_state": "trl",
-        **dict.fromkeys(("nemo-rl", "open-instruct", "prime-rl"), "rollouts"),
-    },
+    aliases={"trainer_state": "trl"},
     group="advsweep.importers",
     base="advsweep.logs.base:Reader",
 )

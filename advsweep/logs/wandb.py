@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.local_files import outside_working_folder
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, whole_step
@@ -17,6 +16,7 @@ from advsweep.packages import import_extra
 
 _ADDRESS = re.compile(r"[\w.-]+/[\w.-]+(/[\w.-]+)?")
 _OWN_STEP = "_step"
+_SECONDS = 60  # to wait for the server
 
 
 @dataclass(kw_only=True)
@@ -26,15 +26,9 @@ class Wandb(Reader):
     name: ClassVar[str] = "wandb"
     table: ClassVar[str] = "wandb"
 
-    step_keys: tuple[str, ...] = option(
-        (),
-        help="metrics that hold the step, in order of preference. A row without any belongs to "
-        "the last step that was seen, and before the first of them to wandb's own count",
-    )
-    timeout: int = option(60, gt=0, help="seconds to wait for the server", identity=False)
-
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._step_keys: list[str] = []
         self._last: int | None = None
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
@@ -60,13 +54,14 @@ class Wandb(Reader):
                 # name the server that gets the user's key.
                 with outside_working_folder():
                     wandb = import_extra("wandb", "wandb", "reading runs of wandb")
-                    api = wandb.Api(timeout=self.timeout)
+                    api = wandb.Api(timeout=_SECONDS)
             if address.count("/") == 2:
                 runs = [api.run(address)]
             else:
                 runs = list(api.runs(address, order="+created_at"))
             for run in runs:
-                log = replace(self, step_keys=options.names.steps)
+                log = self.open(Path())
+                log._step_keys = [key for key in options.names.steps if key != _OWN_STEP]
                 rows = (log._step(dict(row)) for row in run.scan_history())
                 steps = [options.names.rename_step(step) for step in rows if step is not None]
                 yield ImportedRun(
@@ -85,8 +80,9 @@ class Wandb(Reader):
 
     def _step(self, row: Mapping[str, Any]) -> LoggedStep | None:
         """Return the step of a row; None, and count it, if it has none."""
-        # wandb's own count rises with each call of log(), several of which may be of one step.
-        keys = [key for key in self.step_keys if key != _OWN_STEP]
+        # wandb's own count rises with each call of log(), several of which may be of one step. A
+        # row without a named step belongs to the last one, and before the first to that count.
+        keys = self._step_keys
         named = (step for key in keys if (step := whole_step(row.get(key))) is not None)
         self._last = next(named, self._last)
         step = whole_step(row.get(_OWN_STEP)) if self._last is None else self._last

@@ -128,7 +128,7 @@ def test_a_run_of_dumps_is_imported_and_shown(called, monkeypatch, tmp_path):
     folder.mkdir()
     (folder / "train_data_step1.jsonl").write_text(json.dumps({**line, **own}))
     (folder / "val_data_step1.jsonl").write_text(json.dumps(line))
-    code, out, err = called("import", "nemo-rl", "exp")
+    code, out, err = called("import", "rollouts", "exp")
     assert (code, err) == (0, "")
     assert re.match(
         r"took       1 run \(1 new\), 1 step \(1 new\), \d\d metrics, 1 evaluation\n", out

@@ -151,7 +151,7 @@ def test_lines_of_other_programs_may_have_some_of_their_names(
 def test_a_run_without_rollouts_does_not_hide_the_others(tmp_path: Path) -> None:
     lines(tmp_path / "a_rollouts_000000.jsonl")
     lines(tmp_path / "b_rollouts_000000.jsonl", of_open_instruct(1, 0, 1, 1.0))
-    runs = {run.source: run for run in read("open-instruct", tmp_path)}
+    runs = {run.source: run for run in read("rollouts", tmp_path)}
     assert runs["a"].left_out == {"dumps without a rollout that can be read": 1}
     assert list(values(runs["b"])) == [1]
 
@@ -173,7 +173,7 @@ def test_a_run_of_nemo_rl(tmp_path: Path) -> None:
     assert first.groups[0].lengths == [2, 3]
     assert first.groups[0].advantages == [0.5, -0.5]
     assert second.groups[0].rewards == [1.0, 0.0]
-    (found,) = read("nemo-rl", run)
+    (found,) = read("rollouts", run)
     assert found.source == "exp_001"
     assert values(found)[2]["mass/success"] == 0.5
     (counted,) = found.evaluations
@@ -198,7 +198,7 @@ def test_runs_of_open_instruct(tmp_path: Path) -> None:
     assert steps[1][0].advantages == [5.0, -5.0]
     assert steps[1][1].lengths == [3, 4]
     assert notes.left_out == {"groups of steps that are logged again later": 2}
-    runs = read("open-instruct", tmp_path, success_at=10)
+    runs = read("rollouts", tmp_path, success_at=10)
     assert [run.source for run in runs] == ["a", "b_rollouts_x"]
     own, other = map(values, runs)
     assert own[1]["solved/1"] == 0.5
