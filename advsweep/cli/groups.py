@@ -62,6 +62,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "plot": Entry("plot:plot", "Draw figures of runs with 95 % intervals over seeds."),
         "claims": Entry("report:claims", "Test claims against the runs of a store."),
         "replay": Entry("replay:replay", "Show what every estimator makes of recorded rollouts."),
+        "audition": Entry(
+            "audition:audition", "Show what a few updates by each estimator do to a model."
+        ),
         "audit": Entry("report:audit", "Check a printed table: what cannot be, what is settled."),
         "samples": Entry(
             "watch:samples", "Show what a model wrote: prompts, answers and verdicts."

@@ -18,7 +18,7 @@ Forms, which are recognised by their files and lines:
 - prime-rl, NeMo-RL and open-instruct: as `advsweep.logs.forms` says.
 - other JSON lines: a group per line, `{"step": 1, "prompt": "1+1", "rewards": [0, 1]}`, or
   a rollout per line with `reward`. Optional are `lengths`, `advantage` and `INPUTS`, with a list of
-  numbers per group or one per rollout.
+  numbers per group or one per rollout, and their texts: `completions` or `completion`.
 
 Groups may differ in size. A line that is cut or damaged is counted and left out; a reward that is
 not a finite number becomes NaN, an unscorable rollout. A step that a file logs again after later
@@ -64,6 +64,7 @@ _BATCH_ROWS = 64
 _LONGEST_NAME = 200
 
 _PROMPT = ("prompt", "input", "question")
+_COMPLETION = ("completions", "completion", "output", "response")
 _REWARD = ("rewards", "reward", "scores", "score")
 # Names of the fields of a line; of several, the first that it has.
 _GROUP = ("group", "uid", "prompt_id")
@@ -83,6 +84,7 @@ class RolloutGroup(NamedTuple):
         inputs: other numbers per rollout, by names of `INPUTS`.
         advantages: of each rollout, as the trainer logged them.
         task: the name of the set of problems, if the dump has several.
+        completions: the text of each rollout, if they are read.
     """
 
     prompt: str
@@ -91,6 +93,7 @@ class RolloutGroup(NamedTuple):
     inputs: Mapping[str, list[float]] | None = None
     advantages: list[float] | None = None
     task: str = ""
+    completions: list[str] | None = None
 
 
 class RolloutStep(NamedTuple):
@@ -134,6 +137,7 @@ def read_rollouts(
     rewards: Mapping[str, float] | None = None,
     weigh: Weigh = lambda names: dict.fromkeys(names, 1.0),
     size: int | None = None,
+    completions: bool = False,
     notes: RolloutNotes | None = None,
 ) -> Iterator[RolloutStep]:
     """Yield the steps of a dump in ascending order.
@@ -146,6 +150,7 @@ def read_rollouts(
         weigh: returns the weights of TRL's reward functions by their names.
         size: rollouts of each group of TRL, which tells the groups of a prompt apart that was
             drawn twice in sequence (default: the most common number).
+        completions: read the texts of the rollouts too: of verl, TRL and other JSON lines.
         notes: receives what was left out; complete after the last step.
 
     Raises:
@@ -154,10 +159,10 @@ def read_rollouts(
     notes = notes or RolloutNotes()
     files: Iterator[Iterable[_Part]]
     if isinstance(path, Path) and (tables := completion_tables(existing(path))):
-        files = _of_tables(tables, rewards, weigh, size, notes)
+        files = _of_tables(tables, rewards, weigh, size, completions, notes)
     else:
         lines = _files_of(path) if isinstance(path, Path) else path
-        files = (_parts(file, _objects(file, notes), rewards, notes) for file in lines)
+        files = (_parts(file, _objects(file, notes), rewards, completions, notes) for file in lines)
     steps: dict[int, dict[Hashable, list[RolloutGroup]]] = {}
     for parts in files:
         for step, groups in _last_of_each_step(parts, notes).items():
@@ -214,6 +219,7 @@ def _joined(parts: list[RolloutGroup]) -> RolloutGroup:
         {name: values for name, values in inputs.items() if values is not None} or None,
         of_all([part.advantages for part in parts]),
         parts[0].task,
+        of_all([part.completions for part in parts]),
     )
 
 
@@ -280,7 +286,11 @@ def _objects(file: Path, notes: RolloutNotes) -> Iterable[Fields]:
 
 
 def _parts(
-    file: Path, rows: Iterable[Fields], weights: Mapping[str, float] | None, notes: RolloutNotes
+    file: Path,
+    rows: Iterable[Fields],
+    weights: Mapping[str, float] | None,
+    completions: bool,
+    notes: RolloutNotes,
 ) -> Iterator[_Part]:
     """Yield the rollouts of each row that has a step and a reward; count the others."""
     texts: dict[str, str] = {}
@@ -312,10 +322,13 @@ def _parts(
             text = _as_text(_first(row, _PROMPT))
             prompt = texts.setdefault(text, text)
             key: Hashable = name
-            if key is None:  # A line with a list is a group.
-                is_group = isinstance(row[next(iter(columns))], list)
+            is_group = isinstance(row[next(iter(columns))], list)  # A line with a list is one.
+            if key is None:
                 key = (str(file), serial, number if is_group else prompt)
             lengths = _numbers(row, "lengths", size) or _numbers(row, "length", size)
+            written = _first(row, _COMPLETION) if completions else None
+            # A completion that is a conversation is a list too.
+            answers = _listed(written) if is_group else [written]
             group = RolloutGroup(
                 prompt,
                 rewards,
@@ -323,6 +336,7 @@ def _parts(
                 {n: own for n in INPUTS if (own := _numbers(row, n, size))} or None,
                 _numbers(row, "advantage", size),
                 _as_text(row.get("task"))[:_LONGEST_NAME],
+                None if len(answers) != size or None in answers else list(map(_as_text, answers)),
             )
             yield step, key, group
 
@@ -402,6 +416,7 @@ def _of_tables(
     rewards: Mapping[str, float] | None,
     weigh: Weigh,
     size: int | None,
+    completions: bool,
     notes: RolloutNotes,
 ) -> Iterator[Iterable[_Part]]:
     """Yield the rollouts of each table that does not repeat the table before."""
@@ -435,7 +450,7 @@ def _of_tables(
             length = usual if len(run) % usual == 0 else len(run)
             for place, row in enumerate(run):
                 row["group"] = f"{file} {number} {place // length}"
-        yield _parts(file, rows, weights, notes)
+        yield _parts(file, rows, weights, completions, notes)
 
 
 def _weights_of(

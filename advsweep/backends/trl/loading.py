@@ -152,6 +152,19 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
+def lora_config(model: HfModel) -> Any:
+    """Return PEFT's settings of the model's adapter."""
+    from peft import LoraConfig
+
+    targets = list(model.lora_targets)
+    return LoraConfig(
+        r=model.lora_rank,
+        lora_alpha=model.lora_alpha,
+        target_modules=targets[0] if targets == ["all-linear"] else targets,
+        task_type="CAUSAL_LM",
+    )
+
+
 @contextmanager
 def loading(model: HfModel, *others: type[Exception]) -> Iterator[None]:
     """Name the model in errors of loading it.

@@ -170,8 +170,10 @@ def completion_statistics(
         rows: the most completions of one forward pass.
     """
     parts = []
-    for ids, mask, tokens in _batches(model, prompts, completions, pad_id=pad_id, rows=rows):
-        log_p, generated = _log_policy(model, ids, mask, tokens, temperature), mask[:, -tokens:] > 0
+    for ids, mask, tokens in completion_batches(
+        model, prompts, completions, pad_id=pad_id, rows=rows
+    ):
+        log_p, generated = log_policy(model, ids, mask, tokens, temperature), mask[:, -tokens:] > 0
         of_tokens = (
             -log_p.gather(2, ids[:, -tokens:, None])[:, :, 0],
             torch.special.entr(log_p.exp()).sum(dim=-1),
@@ -200,18 +202,18 @@ def completion_kl(
         rows: the most completions of one forward pass.
     """
     # Tensors as large as the logits, some of them in double precision, are in memory at once.
-    batches = _batches(model, prompts, completions, pad_id=pad_id, rows=max(1, rows // 8))
+    batches = completion_batches(model, prompts, completions, pad_id=pad_id, rows=max(1, rows // 8))
     parts = []
     for ids, mask, tokens in batches:
         log_p, log_q = (
-            _log_policy(m, ids, mask, tokens, temperature, torch.float64) for m in (model, base)
+            log_policy(m, ids, mask, tokens, temperature, torch.float64) for m in (model, base)
         )
         kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
         parts.append(kl.where(mask[:, -tokens:].bool(), 0.0).sum(dim=1).cpu())
     return torch.cat(parts)
 
 
-def _batches(
+def completion_batches(
     model: Any, prompts: Texts, completions: Texts, *, pad_id: int, rows: int
 ) -> Iterator[tuple[Padded, Padded, int]]:
     """Yield ids, mask and width of the completions of each forward pass."""
@@ -252,13 +254,13 @@ def forward_statistic(
     size, temperature = trainer.args.per_device_train_batch_size, trainer.temperature
     with trainer.accelerator.autocast():
         parts = [
-            statistic(_log_policy(trainer.model, some, of_some, tokens, temperature))
+            statistic(log_policy(trainer.model, some, of_some, tokens, temperature))
             for some, of_some in zip(torch.split(ids, size), torch.split(mask, size), strict=True)
         ]
     return torch.cat(parts)
 
 
-def _log_policy(
+def log_policy(
     model: Any,
     ids: Padded,
     mask: Padded,

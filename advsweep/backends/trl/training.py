@@ -29,7 +29,13 @@ from advsweep.backends.trl.config import (
     generation_of,
     hf_model,
 )
-from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
+from advsweep.backends.trl.loading import (
+    load_model,
+    load_tokenizer,
+    loading,
+    lora_config,
+    model_arguments,
+)
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
@@ -91,16 +97,6 @@ class Training:
             from advsweep.backends.trl.vllm_trainer import VllmTrainer
 
             trainer = VllmTrainer
-        adapter, targets = None, list(self._model.lora_targets)
-        if self._model.lora_rank:
-            from peft import LoraConfig
-
-            adapter = LoraConfig(
-                r=self._model.lora_rank,
-                lora_alpha=self._model.lora_alpha,
-                target_modules=targets[0] if targets == ["all-linear"] else targets,
-                task_type="CAUSAL_LM",
-            )
         with loading(self._model):
             self.trainer = trainer(
                 run,
@@ -113,7 +109,7 @@ class Training:
                 args=self._settings(),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
-                peft_config=adapter,
+                peft_config=lora_config(self._model) if self._model.lora_rank else None,
                 callbacks=[_AroundSteps(self)],
             )
         # It prints to stdout, which is for the data of commands alone.

@@ -11,7 +11,7 @@ import pandas as pd
 
 from advsweep.errors import ReportError
 from advsweep.report.figures import chart
-from advsweep.report.figures.style import MOST_STYLES, choose_styles
+from advsweep.report.figures.style import COLOURS, MOST_STYLES, RowStyle, choose_styles
 
 # The numbers of a replay, and the title of the panel of each.
 NUMBERS = {
@@ -121,6 +121,47 @@ def draw_replay(
             axis["threshold"] = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 4]))
         panels.append(_panel(title_of, lines, chart.JOINED, x_label, 1.9, **axis))
     return chart.Chart(title=title, notes=[note], panels=panels, columns=2)
+
+
+def draw_audition(
+    title: str, note: str, records: Sequence[Mapping[str, Any]], baseline: str, k: int
+) -> chart.Chart:
+    """Draw a row per candidate: how its changes of held-out prompts differ from a baseline's.
+
+    Args:
+        records: the differences with the ends of their intervals.
+        k: of the predicted pass@k.
+    """
+    panels = {
+        "log-odds": {f"log_odds_{name}": f"{name} prompts" for name in ("hard", "middle", "easy")},
+        "pass@k": {"pass@1": "pass@1", f"pass@{k}": f"pass@{k}"},
+        "token entropy, nats": {"token_entropy": ""},
+    }
+    others = [record for record in records if record["candidate"] != baseline]
+    labels = [record["candidate"] for record in others]
+    drawn = []
+    for place, (name, columns) in enumerate(panels.items()):
+        series = []
+        for number, (column, label) in enumerate(columns.items()):
+            # The intervals of a row lie below each other.
+            y = np.arange(len(others)) + 0.25 * (number - (len(columns) - 1) / 2)
+            x, low, high = (
+                [record[f"{column}_difference{end}"] for record in others]
+                for end in ("", "_low", "_high")
+            )
+            style = RowStyle(COLOURS[number], "os^"[number])
+            series.append(chart.Series(label, style, x, y, chart.POINTS, x_low=low, x_high=high))
+        drawn.append(
+            chart.Panel(
+                title=name,
+                series=series,
+                x_label=f"difference to {baseline}",
+                rows=labels if place == 0 else [""] * len(labels),
+                guides=[("x", 0.0)],
+                height=0.6 + 0.26 * len(labels),
+            )
+        )
+    return chart.Chart(title=title, notes=[note], panels=drawn, columns=len(drawn))
 
 
 def _panel(

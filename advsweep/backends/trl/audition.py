@@ -1,0 +1,527 @@
+"""Audition: what some updates by an estimator do to a model's answers, without a training.
+
+Every candidate updates the same weights with the same rollouts, in steps of the same length. Then
+the log-probabilities of rollouts of other prompts say what has changed (`statistics.reweighting`).
+Nothing is generated.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from advsweep.backends.randomness import Stream, numpy_generator
+from advsweep.backends.trl.config import HfModel
+from advsweep.backends.trl.loading import load_model, load_tokenizer, lora_config
+from advsweep.backends.trl.sampling import (
+    completion_batches,
+    completion_statistics,
+    log_policy,
+    prompt_of,
+)
+from advsweep.errors import BatchError, TrainingError
+from advsweep.estimators.baselines import RLOO
+from advsweep.estimators.batch import COUNTERS, GroupBatch, nonzero_rows
+from advsweep.logs.rollout_metrics import batch_of
+from advsweep.logs.rollouts import INPUTS, RolloutGroup, RolloutStep
+from advsweep.objectives.base import LossInputs
+from advsweep.objectives.clipped import Clipped
+from advsweep.statistics.reweighting import AnswerChanges, answer_changes
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from torch import Tensor
+
+    from advsweep.backends.base import Run
+    from advsweep.backends.training_loop import TokenStatistics
+    from advsweep.estimators import Estimator
+    from advsweep.objectives.base import Objective
+
+# What is known of every rollout, by the names of `GroupBatch`, but for rewards.
+_COMPUTED = COUNTERS | {
+    *("lengths", "prompt_ids", "solve_rates"),
+    *("token_entropy", "token_entropy_exact", "self_certainty"),
+}
+# Numbers of the residual stream in one forward pass with a gradient.
+_STATES = 1 << 20
+# Rollouts in one forward pass without a gradient.
+_ROWS = 512
+# Of the search for the length of an update: the first rate, the most trials, and how close, as a
+# logarithm of the KL's ratio, is close enough.
+_FIRST_RATE = 1e-5
+_TRIALS = 6
+_CLOSE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditionSettings:
+    """How candidates update.
+
+    Attributes:
+        updates: K, each with an equal share of the groups; at least 2.
+        kl: the length of an update is chosen so that all of those of RLOO change the answers'
+            distribution by this KL(π ‖ π'), in nats.
+        group_size: cut groups into groups of so many rollouts; None: leave them as they are.
+        k: of the predicted pass@k.
+        temperature: at which the rollouts were sampled.
+        success_at: rollouts with at least this reward are right; None: those with the larger of
+            two rewards.
+        seed: draws the prompts that are held out, and the groups of each update.
+    """
+
+    updates: int = 8
+    kl: float = 0.05
+    group_size: int | None = None
+    k: int = 8
+    temperature: float = 1.0
+    success_at: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auditioned:
+    """What a candidate's updates change.
+
+    Attributes:
+        answers: the answers to the held-out prompts.
+        token_entropy: by held-out prompt, the change of the mean entropy per token, in nats, at
+            the tokens of its rollouts.
+        half_cosine: cosine between the gradients of the first and the second half of the groups
+            before the first update; NaN if one of them is 0.
+    """
+
+    answers: AnswerChanges
+    token_entropy: Float[np.ndarray, " prompts"]
+    half_cosine: float
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of rollouts: a prompt and a completion of each."""
+
+    prompts: list[list[int]]
+    completions: list[list[int]]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """The groups of one update.
+
+    Attributes:
+        batch: the groups as an estimator sees them.
+        exists: whether a place of the batch is a rollout, as groups may differ in size.
+        log_probs: log π of the tokens before the updates.
+        mask: the tokens that exist.
+    """
+
+    batch: GroupBatch
+    exists: Bool[Tensor, "prompts rollouts"]
+    tokens: _Tokens
+    log_probs: Float[Tensor, "rollouts tokens"]
+    mask: Bool[Tensor, "rollouts tokens"]
+
+
+class Audition:
+    """A model and rollouts, on which candidates are tried one after another.
+
+    Half of the prompts, drawn at random, is for the updates; the other half is held out.
+
+    Args:
+        model: of transformers, in evaluation mode. The weights that have a gradient are updated,
+            and restored after each candidate.
+        groups: with completions.
+
+    Attributes:
+        groups: the number of groups of the updates.
+        rollouts: the number of held-out rollouts.
+        solve_rates: share of right rollouts of each held-out prompt.
+        left_out: the number of groups without completions, or with an unscorable rollout.
+        step_norm: by how much an update moves the weights.
+        surprisal, entropy: of the held-out rollouts, in nats per token: about equal if the model
+            has sampled them.
+
+    Raises:
+        BatchError: there are too few rollouts, or it is not clear which are right.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, groups: Sequence[RolloutGroup], settings: AuditionSettings
+    ) -> None:
+        self._model, self._tokenizer, self._settings = model, tokenizer, settings
+        usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
+        self.left_out = len(groups) - len(usable)
+        self._threshold = _threshold(usable, settings.success_at)
+        prompts = sorted({group.prompt for group in usable})
+        random = np.random.default_rng(settings.seed)
+        held_out = {prompts[n] for n in random.permutation(len(prompts))[: len(prompts) // 2]}
+        training = [
+            piece
+            for group in usable
+            if group.prompt not in held_out
+            for piece in _cut(group, settings.group_size)
+        ]
+        if not held_out or len(training) < 2:
+            raise BatchError(
+                "expected completions and rewards of at least two prompts, and two groups for the "
+                f"updates, got {len(prompts)} and {len(training)}"
+            )
+        self.groups = len(training)
+        order = random.permutation(len(training))
+        parts = np.array_split(order, max(2, min(settings.updates, len(training))))
+        self._shares = [
+            self._share([training[place] for place in part], number, len(parts))
+            for number, part in enumerate(parts, 1)
+        ]
+        self._hold_out([group for group in usable if group.prompt in held_out])
+        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self._start = [weight.detach().clone() for weight in self._weights]
+        self.step_norm = self._choose_length()
+
+    def _choose_length(self) -> float:
+        """Return the length of an update with which RLOO's have the KL that is asked for."""
+        weights = sum(weight.numel() for weight in self._weights)
+        rate = _FIRST_RATE
+        for _ in range(_TRIALS):
+            # AdamW's first step moves a weight by about the learning rate.
+            self.step_norm = rate * math.sqrt(weights)
+            found = float(self.audition(RLOO(), Clipped()).answers.kl.mean())
+            if abs(math.log(found / self._settings.kl)) < _CLOSE:
+                break
+            # The KL of a short step grows with its square.
+            rate *= min(max(math.sqrt(self._settings.kl / found), 0.01), 100.0)
+        return self.step_norm
+
+    def _share(self, groups: Sequence[RolloutGroup], number: int, updates: int) -> _Share:
+        tokens = self._tokens(groups)
+        known = self._statistics(tokens)
+        means = {
+            "token_entropy": known.surprisal / known.lengths,
+            "token_entropy_exact": known.entropy / known.lengths,
+            "self_certainty": known.certainty / known.lengths,
+        }
+        complete, start = [], 0
+        for group in groups:
+            own = slice(start, start := start + len(group.rewards))
+            inputs = dict(group.inputs or {}) | {n: v[own].tolist() for n, v in means.items()}
+            lengths = [len(completion) for completion in tokens.completions[own]]
+            complete.append(group._replace(lengths=lengths, inputs=inputs))
+        batch = batch_of(RolloutStep(number, complete), updates, least=2)
+        sizes = torch.tensor([len(group.rewards) for group in groups])
+        exists = torch.arange(batch.rewards.shape[1]) < sizes[:, None]
+        right = (batch.rewards >= self._threshold) & exists
+        rows: list[Tensor] = []
+        with torch.no_grad():
+            for ids, mask, width in self._batches(tokens, _ROWS):
+                log_probs = _chosen(self._log_policy(ids, mask, width), ids)
+                kept = zip(log_probs, mask[:, -width:].bool(), strict=True)
+                rows += [row[is_token].cpu() for row, is_token in kept]
+        log_probs = pad_sequence(rows, batch_first=True)
+        sizes_of_rows = torch.tensor([len(row) for row in rows])
+        return _Share(
+            batch=replace(batch, solve_rates=right.sum(dim=1) / sizes),
+            exists=exists,
+            tokens=tokens,
+            log_probs=log_probs,
+            mask=torch.arange(log_probs.shape[1]) < sizes_of_rows[:, None],
+        )
+
+    def _hold_out(self, groups: Sequence[RolloutGroup]) -> None:
+        prompts = np.array([group.prompt for group in groups for _ in group.rewards])
+        self._of_prompts = [np.flatnonzero(prompts == prompt) for prompt in np.unique(prompts)]
+        self._right = np.concatenate([group.rewards for group in groups]) >= self._threshold
+        self._held_out = self._tokens(groups)
+        self._before = self._statistics(self._held_out)
+        self.rollouts = len(prompts)
+        self.solve_rates = np.array([self._right[rows].mean() for rows in self._of_prompts])
+        tokens = self._before.lengths.sum()
+        self.surprisal = float(self._before.surprisal.sum() / tokens)
+        self.entropy = float(self._before.entropy.sum() / tokens)
+
+    def _tokens(self, groups: Sequence[RolloutGroup]) -> _Tokens:
+        prompts: list[list[int]] = []
+        for group in groups:
+            prompts += [_prompt_tokens(self._tokenizer, group.prompt)] * len(group.rewards)
+        texts = [text for group in groups for text in group.completions or ()]
+        return _Tokens(prompts, [_completion_tokens(self._tokenizer, text) for text in texts])
+
+    def _statistics(self, tokens: _Tokens) -> TokenStatistics:
+        return completion_statistics(
+            self._model,
+            tokens.prompts,
+            tokens.completions,
+            temperature=self._settings.temperature,
+            pad_id=self._tokenizer.pad_token_id,
+            rows=_ROWS,
+        )
+
+    def _batches(self, tokens: _Tokens, rows: int) -> list[tuple[Tensor, Tensor, int]]:
+        """Return ids, mask and width of the completions of each forward pass."""
+        pad = self._tokenizer.pad_token_id
+        prompts, completions = tokens.prompts, tokens.completions
+        return list(completion_batches(self._model, prompts, completions, pad_id=pad, rows=rows))
+
+    def _log_policy(
+        self, ids: Tensor, mask: Tensor, width: int
+    ) -> Float[Tensor, "rollouts tokens vocabulary"]:
+        return log_policy(self._model, ids, mask, width, self._settings.temperature)
+
+    def lacking(self, estimator: Estimator) -> list[str]:
+        """Return what an estimator needs that is not known of these rollouts."""
+        shared = {n for n in INPUTS if all(getattr(s.batch, n) is not None for s in self._shares)}
+        return sorted(estimator.needs - _COMPUTED - shared)
+
+    def audition(self, estimator: Estimator, objective: Objective) -> Auditioned:
+        """Update the weights by a candidate, measure what has changed, and restore them.
+
+        Args:
+            estimator: sees the updates as the steps of a training; it is not changed.
+
+        Raises:
+            BatchError: the estimator refuses the rewards.
+            TrainingError: no update has a gradient, or one is not finite.
+        """
+        estimator = copy.deepcopy(estimator)
+        estimator.reset()
+        objective = objective.for_completions(max(s.mask.shape[1] for s in self._shares))
+        updates = [self._inputs(share, estimator, objective) for share in self._shares]
+        # The length of a step is set after it.
+        optimizer = torch.optim.AdamW(self._weights, lr=_FIRST_RATE, weight_decay=0.0)
+        half = len(updates) // 2
+        try:
+            first = self._gradient(objective, updates[:half])
+            second = self._gradient(objective, updates[half:])
+            moved = 0
+            for update in updates:
+                gradient = self._gradient(objective, [update])
+                if not gradient.isfinite().all():
+                    raise TrainingError("expected finite gradients; try a smaller --kl")
+                if gradient.any():
+                    self._step(optimizer)
+                    moved += 1
+            if not moved:
+                raise TrainingError("no rollout has a gradient")
+            after = self._statistics(self._held_out)
+        finally:
+            with torch.no_grad():
+                for weight, start in zip(self._weights, self._start, strict=True):
+                    weight.copy_(start)
+                    weight.grad = None
+        before = self._before
+        lengths = [first.norm().item(), second.norm().item()]
+        change = ((after.entropy - before.entropy) / before.lengths).double().numpy()
+        return Auditioned(
+            answers=answer_changes(
+                -before.surprisal.double().numpy(),
+                -after.surprisal.double().numpy(),
+                self._right,
+                self._of_prompts,
+                self._settings.k,
+            ),
+            token_entropy=np.array([change[rows].mean() for rows in self._of_prompts]),
+            half_cosine=(first @ second).item() / math.prod(lengths) if all(lengths) else math.nan,
+        )
+
+    def _inputs(
+        self, share: _Share, estimator: Estimator, objective: Objective
+    ) -> tuple[_Tokens, LossInputs]:
+        """Return the rollouts that have a gradient, and what a loss reads of them."""
+        advantages = estimator.compute(share.batch)
+        values, keep = advantages.values[share.exists], advantages.keep[share.exists]
+        used = keep & nonzero_rows(values) if objective.skips_exactly else keep
+        rows = used.nonzero()[:, 0]
+        old, places = share.log_probs[rows], rows.tolist()
+        tokens = _Tokens(
+            [share.tokens.prompts[row] for row in places],
+            [share.tokens.completions[row] for row in places],
+        )
+        return tokens, LossInputs(
+            log_probs=old,
+            old_log_probs=old,
+            completion_mask=share.mask[rows],
+            advantages=values[rows],
+            rollouts=int(advantages.in_denominators[share.exists].sum()),
+            tokens=int(share.mask[keep].sum()),
+            reference_log_probs=old if objective.needs_reference else None,
+            sampler_log_probs=old if objective.needs_sampler else None,
+        )
+
+    def _gradient(
+        self, objective: Objective, updates: Sequence[tuple[_Tokens, LossInputs]]
+    ) -> Float[Tensor, " weights"]:
+        """Return the gradient of the sum of the updates' losses; the weights have it too."""
+        for weight in self._weights:
+            weight.grad = torch.zeros_like(weight)
+        for tokens, inputs in updates:
+            if not tokens.prompts:
+                continue
+            sequences = zip(tokens.prompts, tokens.completions, strict=True)
+            longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
+            size = self._model.config.get_text_config().hidden_size * longest
+            batches = self._batches(tokens, max(1, _STATES // size))
+            start = 0
+            for ids, mask, width in batches:
+                log_p = self._log_policy(ids, mask, width)
+                entropies = None
+                if objective.needs_entropy:
+                    entropies = -(log_p.exp() * log_p).sum(dim=-1)
+                some = slice(start, start := start + len(ids))
+                part = _part(inputs, some, width, len(batches), ids.device)
+                own = replace(part, log_probs=_chosen(log_p, ids), entropies=entropies)
+                torch.autograd.backward(objective.loss(own).loss / len(batches))
+        return torch.cat([weight.grad.flatten() for weight in self._weights])
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move the weights in the optimizer's direction, by `step_norm`."""
+        before = [weight.detach().clone() for weight in self._weights]
+        optimizer.step()
+        with torch.no_grad():
+            pairs = list(zip(self._weights, before, strict=True))
+            norms = torch.stack([(weight - old).norm() for weight, old in pairs])
+            factor = self.step_norm / norms.norm().item()
+            for weight, old in pairs:
+                weight.copy_(old + factor * (weight - old))
+
+
+def open_model(path: str, lora_rank: int = 0) -> tuple[Any, Any]:
+    """Return a model of transformers, with an adapter if it has a rank, and its tokenizer.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    described = HfModel(path=path, lora_rank=lora_rank)
+    tokenizer, model = load_tokenizer(described), load_model(described)
+    if lora_rank:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, lora_config(described))
+    return model, tokenizer
+
+
+def sample_rollouts(
+    run: Run, directory: Path, step: int, tokenizer: Any, *, prompts: int, rollouts: int
+) -> list[RolloutGroup]:
+    """Sample from the weights of a run for its training problems; rewards are verdicts.
+
+    Args:
+        tokenizer: of the run's model, which decides on the form of prompts.
+        prompts: most prompts; a problem that is drawn again counts once.
+        rollouts: of each prompt.
+    """
+    drawn = run.task.draw(prompts, numpy_generator(run.seed, Stream.PROMPTS))
+    problems = list({problem.id: problem for problem in drawn}.values())
+    sampler = run.backend.sampler(run, directory, step)
+    texts = sampler.sample(
+        problems, rollouts, temperature=run.generation.temperature, seed=run.seed
+    ).texts
+    repeated = [problem for problem in problems for _ in range(rollouts)]
+    verdicts = run.task.score(repeated, [text for own in texts for text in own])
+    model = run.model if isinstance(run.model, HfModel) else HfModel()
+    groups = []
+    for problem, own, rewards in zip(
+        problems, texts, verdicts.reshape(-1, rollouts).tolist(), strict=True
+    ):
+        prompt = prompt_of(problem, model, tokenizer)
+        text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+        groups.append(RolloutGroup(text, rewards, completions=list(own)))
+    return groups
+
+
+def _chosen(log_p: Tensor, ids: Tensor) -> Float[Tensor, "rollouts tokens"]:
+    """Return log π of the tokens that were sampled."""
+    width = log_p.shape[1]
+    return log_p.gather(2, ids[:, -width:, None])[:, :, 0]
+
+
+def _part(
+    inputs: LossInputs, rows: slice, width: int, parts: int, device: torch.device
+) -> LossInputs:
+    """Return one of the parts in which a loss is computed, with completions up to a width."""
+
+    def cut(values: Tensor | None) -> Any:
+        if values is None:
+            return None
+        own = values[rows].to(device)
+        return own if own.ndim == 1 else own[:, :width]
+
+    return LossInputs(
+        log_probs=cut(inputs.log_probs),
+        old_log_probs=cut(inputs.old_log_probs),
+        completion_mask=cut(inputs.completion_mask),
+        advantages=cut(inputs.advantages),
+        rollouts=inputs.rollouts / parts,
+        tokens=inputs.tokens / parts,
+        parts=parts,
+        reference_log_probs=cut(inputs.reference_log_probs),
+        sampler_log_probs=cut(inputs.sampler_log_probs),
+    )
+
+
+def _threshold(groups: Sequence[RolloutGroup], success_at: float | None) -> float:
+    """Return the least reward of a right rollout."""
+    if success_at is not None:
+        return success_at
+    values = sorted({reward for group in groups for reward in group.rewards})
+    if len(values) != 2:
+        raise BatchError(
+            f"expected rewards of two values, got {len(values)}; --success-at REWARD says which "
+            "rollouts are right"
+        )
+    return values[1]
+
+
+def _cut(group: RolloutGroup, size: int | None) -> list[RolloutGroup]:
+    """Return a group in pieces of a size, without the rest."""
+    if size is None:
+        return [group]
+    inputs, completions = group.inputs or {}, group.completions or []
+    places = [slice(end - size, end) for end in range(size, len(group.rewards) + 1, size)]
+    return [
+        group._replace(
+            rewards=group.rewards[place],
+            completions=completions[place],
+            inputs={name: numbers[place] for name, numbers in inputs.items()},
+        )
+        for place in places
+    ]
+
+
+def _conversation(text: str) -> list[dict[str, Any]] | None:
+    """Return the messages of a conversation, which dumps have as JSON; None of a plain text."""
+    if not text.startswith("["):
+        return None
+    try:
+        messages = json.loads(text)
+    except ValueError:
+        return None
+    is_one = all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages)
+    return messages if messages and is_one else None
+
+
+def _prompt_tokens(tokenizer: Any, text: str) -> list[int]:
+    messages = _conversation(text)
+    if messages is None:
+        tokens: list[int] = tokenizer(text=text)["input_ids"]
+    elif tokenizer.chat_template is None:
+        raise BatchError("expected prompts of plain text, as the model has no chat template")
+    else:
+        tokens = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=True
+        )["input_ids"]
+    return tokens
+
+
+def _completion_tokens(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a completion with an end mark, which dumps leave out."""
+    messages = _conversation(text)
+    answer = text if messages is None else messages[-1]["content"]
+    tokens: list[int] = tokenizer(text=answer, add_special_tokens=False)["input_ids"]
+    return [*tokens, tokenizer.eos_token_id]

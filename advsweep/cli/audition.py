@@ -1,0 +1,291 @@
+"""`advsweep audition`: what a few updates by each estimator do to a model, without a training."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from advsweep.cli import options
+from advsweep.cli.estimators import build_named
+from advsweep.cli.options import complete_run
+from advsweep.cli.output import (
+    echo,
+    echo_line,
+    print_columns,
+    print_json,
+    print_listing,
+    progress_bar,
+    warn,
+)
+from advsweep.errors import AdvsweepError, ConfigError, counted, first_of
+from advsweep.estimators import ESTIMATORS
+from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+from advsweep.objectives import OBJECTIVES
+from advsweep.packages import import_extra
+from advsweep.report.figures.advantages import draw_audition
+from advsweep.report.figures.draw import check_path, write
+from advsweep.statistics.intervals import student_t_interval
+from advsweep.store import open_store
+from advsweep.sweep.planning.resume import stored_run
+from advsweep.sweep.registry import config_groups
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from advsweep.backends.trl.audition import Audition, Auditioned
+    from advsweep.estimators import Estimator
+    from advsweep.objectives.base import Objective
+
+# Of the rollouts that a run samples: prompts, and the fewest rollouts of each.
+_PROMPTS, _ROLLOUTS = 128, 32
+# By name, the held-out prompts with these solve rates.
+DIFFICULTIES = {"hard": (0.0, 1 / 3), "middle": (1 / 3, 2 / 3), "easy": (2 / 3, 1.0)}
+# A model's own rollouts have about equal surprisal and entropy, in nats per token.
+_FOREIGN = 0.2
+# With a smaller share of the rollouts as effective sample, their weights say little.
+_FEW = 0.5
+
+
+def audition(
+    source: Annotated[str | None, complete_run] = None,
+    step: int | None = None,
+    model: str | None = None,
+    rollouts: Path | None = None,
+    names: list[str] | None = None,
+    objectives: list[str] | None = None,
+    updates: int = 8,
+    kl: float = 0.05,
+    group_size: int | None = None,
+    lora_rank: int = 0,
+    temperature: float | None = None,
+    success_at: float | None = None,
+    k: int = 8,
+    target: Path | None = None,
+    output: options.ListFormat | None = None,
+    store: str | None = None,
+) -> None:
+    """Each estimator updates the same weights a few times with the same rollouts, in steps of the
+    same length. Log-probabilities of rollouts of other prompts, half of all, then say what has
+    changed. Nothing is generated after an update, and no weights are kept. How far this predicts
+    the results of trainings: docs/audition.md.
+
+    Arguments:
+        [RUN] (source): A run's id, the start of its identity, or 'last': its weights, with
+            rollouts that they sample for the run's training problems.
+
+    Options:
+        --step N >= 0: Of the run, use the weights after this step; 0: base (default: last).
+        --model PATH_OR_ID: Instead of a run, a folder that transformers loads, or a hub's name.
+        --rollouts PATH: What the model sampled: dumps of TRL or verl, or JSON lines {step,
+            prompt, completions, rewards}.
+        --estimators, -e NAME,... (names): Try these; options follow colons:
+            grpo,power_alpha:alpha=3 (default: all).
+        --objectives NAME,...: Try each estimator with each of these losses (default: clipped).
+        --updates N >= 2: Updates of each estimator.
+        --kl NATS: The length of all updates is that with which RLOO's change the distribution of
+            an answer by this KL.
+        --group-size N >= 2: Cut groups to this size (default: the run's; as dumped).
+        --lora-rank N >= 0: Update a LoRA adapter of this rank; 0: all weights.
+        --temperature T: Temperature of the sampling (default: the run's; 1).
+        --success-at REWARD: Rollouts with at least this reward are right.
+        --k N >= 1: Predict pass@N.
+        --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
+        --format (output): Print all numbers in this format, in addition to a figure.
+
+    Examples:
+        advsweep audition last --step 0
+        advsweep audition last -e grpo --objectives clipped,gspo,cispo -o audition.svg
+        advsweep audition --model Qwen/Qwen2.5-0.5B --rollouts outputs -e grpo,rloo,psr
+    """
+    if (model is None) is not (rollouts is None) or (source is None) is (model is None):
+        raise ConfigError("expected RUN, or --model with --rollouts")
+    if target is not None:
+        check_path(target)
+    candidates = _candidates(names, objectives or ["clipped"])
+    import_extra("transformers", "hf", "an audition")
+    from advsweep.backends.trl.audition import (
+        Audition,
+        AuditionSettings,
+        open_model,
+        sample_rollouts,
+    )
+
+    with tempfile.TemporaryDirectory() as folder:
+        if source is None:
+            assert model is not None
+            assert rollouts is not None
+            opened, tokenizer = open_model(model, lora_rank)
+            notes = RolloutNotes()
+            steps = read_rollouts(rollouts, completions=True, notes=notes)
+            groups = [group for found in steps for group in found.groups]
+            title = model
+            for line in filter(None, (notes.message(), *notes.remarks)):
+                warn(line)
+        else:
+            with open_store(store, create=False) as kept:
+                record = kept.runs.find(source)
+            run, last = stored_run(record), record.step if step is None else step
+            run.backend.export(run, record.directory, last, Path(folder))
+            opened, tokenizer = open_model(folder, lora_rank)
+            group_size = group_size or run.group_size
+            groups = sample_rollouts(
+                *(run, record.directory, last, tokenizer),
+                prompts=_PROMPTS,
+                rollouts=group_size * -(-_ROLLOUTS // group_size),
+            )
+            temperature = temperature or run.generation.temperature
+            title = f"run {record.id} after step {last}"
+        tried = Audition(
+            *(opened, tokenizer, groups),
+            AuditionSettings(
+                updates=updates,
+                kl=kl,
+                group_size=group_size,
+                k=k,
+                temperature=temperature or 1.0,
+                success_at=success_at,
+            ),
+        )
+    found: dict[str, Auditioned] = {}
+    refused = {}
+    with progress_bar("Auditions", len(candidates)) as progress:
+        for done, (label, (estimator, objective)) in enumerate(candidates.items()):
+            progress(done)
+            if lacking := tried.lacking(estimator):
+                refused[label] = f"needs {', '.join(lacking)}"
+                continue
+            try:
+                found[label] = tried.audition(estimator, objective)
+            except AdvsweepError as error:
+                refused[label] = str(error)
+    baseline = next(iter(found), "") if names or "grpo" not in found else "grpo"
+    measures = {label: _measures(own, tried.solve_rates, k) for label, own in found.items()}
+    records = [_record(label, own, measures[baseline]) for label, own in measures.items()]
+    for record, own in zip(records, found.values(), strict=True):
+        share = float(own.answers.sample_share.mean())
+        record |= {"half_cosine": own.half_cosine, "sample_share": share}
+    records.sort(key=lambda record: -record["log_odds"])
+    for line in _cautions(tried, records):
+        warn(line)
+    heading = _heading(title, tried)
+    if target is not None:
+        drawn = draw_audition(f"Audition of {title}", heading, records, baseline, k)
+        write([drawn], target)
+        echo_line(f"Wrote {target}.", err=True)
+    if output == "json":
+        about = {"about": heading, "baseline": baseline}
+        print_json({**about, "candidates": records, "refused": refused})
+    elif output is not None:
+        print_listing(records, output)
+    else:
+        _print(heading, records, refused, baseline, k)
+
+
+def _candidates(
+    names: list[str] | None, objectives: list[str]
+) -> dict[str, tuple[Estimator, Objective]]:
+    """Return every estimator with every loss, by label."""
+    every = names or sorted(cls.name for cls in ESTIMATORS.classes())
+    with config_groups() as groups:
+        losses = build_named(
+            OBJECTIVES, objectives, preset=lambda name: groups.member_values("objective", name)
+        )
+    return {
+        label if len(losses) == 1 else f"{label}, {loss}": (estimator, objective)
+        for label, estimator in build_named(ESTIMATORS, every).items()
+        for loss, objective in losses.items()
+    }
+
+
+def _measures(
+    found: Auditioned, rates: Float[np.ndarray, " prompts"], k: int
+) -> dict[str, Float[np.ndarray, " prompts"]]:
+    """Return the changes of each held-out prompt by the names of columns."""
+    answers = found.answers
+    return {
+        "log_odds": answers.log_odds,
+        **{
+            f"log_odds_{name}": np.where((rates > low) & (rates <= high), answers.log_odds, np.nan)
+            for name, (low, high) in DIFFICULTIES.items()
+        },
+        "pass@1": answers.pass_at_1,
+        f"pass@{k}": answers.pass_at_k,
+        "token_entropy": found.token_entropy,
+        "right_entropy": answers.right_entropy,
+        "kl": answers.kl,
+    }
+
+
+def _record(
+    label: str,
+    measures: dict[str, Float[np.ndarray, " prompts"]],
+    baseline: dict[str, Float[np.ndarray, " prompts"]],
+) -> dict[str, Any]:
+    """Return means over the prompts, and differences to the baseline paired by prompt."""
+    record: dict[str, Any] = {"candidate": label}
+    for name, values in measures.items():
+        for column, own in ((name, values), (f"{name}_difference", values - baseline[name])):
+            mean, low, high, _ = student_t_interval(own[~np.isnan(own)])
+            record |= {column: mean, f"{column}_low": low, f"{column}_high": high}
+    return record
+
+
+def _heading(title: str, tried: Audition) -> str:
+    prompts, rollouts = len(tried.solve_rates), tried.rollouts
+    return (
+        f"{title}: {counted(tried.groups, 'group')} for updates of length {tried.step_norm:.3g}; "
+        f"held out: {counted(prompts, 'prompt')} with {counted(rollouts, 'rollout')}, solve rate "
+        f"{tried.solve_rates.mean():.3g}"
+    )
+
+
+def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
+    if tried.left_out:
+        groups = counted(tried.left_out, "group")
+        yield f"{groups} left out, as completions or rewards are missing"
+    if abs(tried.surprisal - tried.entropy) > _FOREIGN:
+        yield (
+            "other weights or another temperature may have sampled these rollouts: their surprisal "
+            f"is {tried.surprisal:.2f} nats per token, the model's entropy {tried.entropy:.2f}"
+        )
+    if few := [record["candidate"] for record in records if record["sample_share"] < _FEW]:
+        yield (
+            f"importance sampling is unreliable, as the policy changes too much, of "
+            f"{first_of(few, 3)}; try a smaller --kl"
+        )
+
+
+def _print(
+    heading: str, records: list[dict[str, Any]], refused: dict[str, str], baseline: str, k: int
+) -> None:
+    echo_line(heading)
+    if records:
+        columns = {"log_odds": "log-odds", "pass@1": "pass@1", f"pass@{k}": f"pass@{k}"}
+        columns |= {"token_entropy": "entropy"}
+        rows = [
+            [
+                record["candidate"],
+                *(_cell(record, name, record["candidate"] == baseline) for name in columns),
+                f"{record['half_cosine']:.2f}",
+            ]
+            for record in records
+        ]
+        echo()
+        print_columns(["candidate", *columns.values(), "cosine"], rows)
+        echo()
+        echo_line(
+            f"{baseline}: changes; others: differences to {baseline}; ± of 95 % intervals over the "
+            "held-out prompts"
+        )
+    if refused:
+        echo()
+        print_columns(("not tried", "why"), list(refused.items()))
+
+
+def _cell(record: dict[str, Any], name: str, is_baseline: bool) -> str:
+    column = name if is_baseline else f"{name}_difference"
+    return f"{record[column]:+.3f} ±{record[f'{column}_high'] - record[column]:.3f}"
