@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,41 +116,38 @@ def audition(
     )
 
     with tempfile.TemporaryDirectory() as folder:
-        if source is None:
-            assert model is not None
+        if model is not None:
             assert rollouts is not None
+            title = model
             opened, tokenizer = open_model(model, lora_rank)
             notes = RolloutNotes()
             steps = read_rollouts(rollouts, completions=True, notes=notes)
-            groups = [group for found in steps for group in found.groups]
-            title = model
+            groups = [group for read in steps for group in read.groups]
             for line in filter(None, (notes.message(), *notes.remarks)):
                 warn(line)
         else:
+            assert source is not None
             with open_store(store, create=False) as kept:
                 record = kept.runs.find(source)
             run, last = stored_run(record), record.step if step is None else step
+            title = f"run {record.id} after step {last}"
             run.backend.export(run, record.directory, last, Path(folder))
             opened, tokenizer = open_model(folder, lora_rank)
             group_size = group_size or run.group_size
-            groups = sample_rollouts(
-                *(run, record.directory, last, tokenizer),
-                prompts=_PROMPTS,
-                rollouts=group_size * -(-_ROLLOUTS // group_size),
-            )
             temperature = temperature or run.generation.temperature
-            title = f"run {record.id} after step {last}"
-        tried = Audition(
-            *(opened, tokenizer, groups),
-            AuditionSettings(
-                updates=updates,
-                kl=kl,
-                group_size=group_size,
-                k=k,
-                temperature=temperature or 1.0,
-                success_at=success_at,
-            ),
+            of_each = group_size * math.ceil(_ROLLOUTS / group_size)
+            groups = sample_rollouts(
+                *(run, record.directory, last, tokenizer), prompts=_PROMPTS, rollouts=of_each
+            )
+        settings = AuditionSettings(
+            updates=updates,
+            kl=kl,
+            group_size=group_size,
+            k=k,
+            temperature=temperature or 1.0,
+            success_at=success_at,
         )
+        tried = Audition(opened, tokenizer, groups, settings)
     found: dict[str, Auditioned] = {}
     refused = {}
     with progress_bar("Auditions", len(candidates)) as progress:
@@ -165,9 +163,9 @@ def audition(
     baseline = next(iter(found), "") if names or "grpo" not in found else "grpo"
     measures = {label: _measures(own, tried.solve_rates, k) for label, own in found.items()}
     records = [_record(label, own, measures[baseline]) for label, own in measures.items()]
-    for record, own in zip(records, found.values(), strict=True):
-        share = float(own.answers.sample_share.mean())
-        record |= {"half_cosine": own.half_cosine, "sample_share": share}
+    for own, tried_one in zip(records, found.values(), strict=True):
+        own["half_cosine"] = tried_one.half_cosine
+        own["sample_share"] = float(tried_one.answers.sample_share.mean())
     records.sort(key=lambda record: -record["log_odds"])
     for line in _cautions(tried, records):
         warn(line)
