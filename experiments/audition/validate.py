@@ -121,8 +121,13 @@ def correlations(auditions: pd.DataFrame) -> Iterator[dict[str, Any]]:
                     x, y = predicted[chosen].rank(), values[chosen].rank()
                     rho = float(np.corrcoef(x, y)[0, 1])
                     yield {
-                        **{"range": difficulty, "measure": measure, "outcome": outcome},
-                        **{"rate": rate, "step": step, "arms": arms, "n": len(chosen)},
+                        "range": difficulty,
+                        "measure": measure,
+                        "outcome": outcome,
+                        "rate": rate,
+                        "step": step,
+                        "arms": arms,
+                        "n": len(chosen),
                         "correlation": rho,
                         **interval(rho, len(chosen)),
                         "p": permutation_p(x.to_numpy(), y.to_numpy(), rng),
