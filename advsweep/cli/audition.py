@@ -64,15 +64,13 @@ def audition(
     lora_rank: int = 0,
     temperature: float | None = None,
     success_at: float | None = None,
-    k: int = 8,
     target: Path | None = None,
     output: options.ListFormat | None = None,
     store: str | None = None,
 ) -> None:
     """Each estimator updates the same weights a few times with the same rollouts, in steps of the
-    same length. Log-probabilities of rollouts of other prompts, half of all, then say what has
-    changed. Nothing is generated after an update, and no weights are kept. How far this predicts
-    the results of trainings: docs/audition.md.
+    same length; log-probabilities of rollouts of other prompts then say what has changed. Nothing
+    is generated, no weights are kept. What it predicts of trainings: docs/audition.md.
 
     Arguments:
         [RUN] (source): A run's id, the start of its identity, or 'last': its weights, with
@@ -83,23 +81,21 @@ def audition(
         --model PATH_OR_ID: Instead of a run, a folder that transformers loads, or a hub's name.
         --rollouts PATH: What the model sampled: dumps of TRL or verl, or JSON lines {step,
             prompt, completions, rewards}.
-        --estimators, -e NAME,... (names): Try these; options follow colons:
-            grpo,power_alpha:alpha=3 (default: all).
-        --objectives NAME,...: Try each estimator with each of these losses (default: clipped).
+        --estimators, -e NAME,... (names): Try these, compared with the first; options follow
+            colons: grpo,power_alpha:alpha=3 (default: all, compared with grpo).
+        --objectives NAME,...: Try each estimator with these losses (default: clipped).
         --updates N >= 2: Updates of each estimator.
-        --kl NATS: The length of all updates is that with which RLOO's change the distribution of
-            an answer by this KL.
+        --kl NATS: Choose the length of updates by the KL of an answer after those of RLOO.
         --group-size N >= 2: Cut groups to this size (default: the run's; as dumped).
         --lora-rank N >= 0: Update a LoRA adapter of this rank; 0: all weights.
-        --temperature T: Temperature of the sampling (default: the run's; 1).
+        --temperature T: Of the sampling (default: the run's; 1).
         --success-at REWARD: Rollouts with at least this reward are right.
-        --k N >= 1: Predict pass@N.
         --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
-        --format (output): Print all numbers in this format, in addition to a figure.
+        --format (output): Print all numbers in this format.
 
     Examples:
         advsweep audition last --step 0
-        advsweep audition last -e grpo --objectives clipped,gspo,cispo -o audition.svg
+        advsweep audition last -e grpo --objectives clipped,gspo -o audition.svg
         advsweep audition --model Qwen/Qwen2.5-0.5B --rollouts outputs -e grpo,rloo,psr
     """
     if (model is None) is not (rollouts is None) or (source is None) is (model is None):
@@ -143,7 +139,6 @@ def audition(
             updates=updates,
             kl=kl,
             group_size=group_size,
-            k=k,
             temperature=temperature or 1.0,
             success_at=success_at,
         )
@@ -161,7 +156,7 @@ def audition(
             except AdvsweepError as error:
                 refused[label] = str(error)
     baseline = next(iter(found), "") if names or "grpo" not in found else "grpo"
-    measures = {label: _measures(own, tried.solve_rates, k) for label, own in found.items()}
+    measures = {label: _measures(own, tried.solve_rates) for label, own in found.items()}
     records = [_record(label, own, measures[baseline]) for label, own in measures.items()]
     for own, tried_one in zip(records, found.values(), strict=True):
         own["half_cosine"] = tried_one.half_cosine
@@ -171,7 +166,7 @@ def audition(
         warn(line)
     heading = _heading(title, tried)
     if target is not None:
-        drawn = draw_audition(f"Audition of {title}", heading, records, baseline, k)
+        drawn = draw_audition(f"Audition of {title}", heading, records, baseline)
         write([drawn], target)
         echo_line(f"Wrote {target}.", err=True)
     if output == "json":
@@ -180,7 +175,7 @@ def audition(
     elif output is not None:
         print_listing(records, output)
     else:
-        _print(heading, records, refused, baseline, k)
+        _print(heading, records, refused, baseline)
 
 
 def _candidates(
@@ -200,7 +195,7 @@ def _candidates(
 
 
 def _measures(
-    found: Auditioned, rates: Float[np.ndarray, " prompts"], k: int
+    found: Auditioned, rates: Float[np.ndarray, " prompts"]
 ) -> dict[str, Float[np.ndarray, " prompts"]]:
     """Return the changes of each held-out prompt by the names of columns."""
     answers = found.answers
@@ -211,7 +206,7 @@ def _measures(
             for name, (low, high) in DIFFICULTIES.items()
         },
         "pass@1": answers.pass_at_1,
-        f"pass@{k}": answers.pass_at_k,
+        "pass@8": answers.pass_at_k,
         "token_entropy": found.token_entropy,
         "right_entropy": answers.right_entropy,
         "kl": answers.kl,
@@ -258,11 +253,11 @@ def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _print(
-    heading: str, records: list[dict[str, Any]], refused: dict[str, str], baseline: str, k: int
+    heading: str, records: list[dict[str, Any]], refused: dict[str, str], baseline: str
 ) -> None:
     echo_line(heading)
     if records:
-        columns = {"log_odds": "log-odds", "pass@1": "pass@1", f"pass@{k}": f"pass@{k}"}
+        columns = {"log_odds": "log-odds", "pass@1": "pass@1", "pass@8": "pass@8"}
         columns |= {"token_entropy": "entropy"}
         rows = [
             [
@@ -273,17 +268,15 @@ def _print(
             for record in records
         ]
         echo()
-        print_columns(["candidate", *columns.values(), "cosine"], rows)
+        print_columns(["candidate", *columns.values(), "cos"], rows)
         echo()
-        echo_line(
-            f"{baseline}: changes; others: differences to {baseline}; ± of 95 % intervals over the "
-            "held-out prompts"
-        )
+        echo_line(f"{baseline}: changes; others: differences to it (95 %, over held-out prompts)")
     if refused:
         echo()
         print_columns(("not tried", "why"), list(refused.items()))
 
 
 def _cell(record: dict[str, Any], name: str, is_baseline: bool) -> str:
-    column = name if is_baseline else f"{name}_difference"
-    return f"{record[column]:+.3f} ±{record[f'{column}_high'] - record[column]:.3f}"
+    column, digits = name if is_baseline else f"{name}_difference", 2 if name == "log_odds" else 3
+    half = record[f"{column}_high"] - record[column]
+    return f"{record[column]:+.{digits}f} ±{half:.{digits}f}"

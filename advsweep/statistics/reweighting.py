@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import expit, logsumexp
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -68,22 +69,19 @@ def _of_prompt(
     k: int,
 ) -> tuple[float, ...]:
     change = after - before
-    # Of weights only the ratios count, but in the KL.
-    weights = np.exp(change - change.max())
-    p = float(right.mean())
-    log_odds, changed = math.nan, p
+    p, changed = float(right.mean()), float(right.mean())
+    log_odds = entropy = math.nan
     if 0 < p < 1:
-        log_odds = float(np.log(weights[right].mean()) - np.log(weights[~right].mean()))
-        changed = 1 / (1 + math.exp(-(math.log(p / (1 - p)) + log_odds)))
-    entropy = math.nan
+        of_right, of_wrong = (
+            logsumexp(change[own]) - math.log(own.sum()) for own in (right, ~right)
+        )
+        log_odds = float(of_right - of_wrong)
+        changed = float(expit(math.log(p / (1 - p)) + log_odds))
     if right.sum() > 1:
         entropy = -float(np.cov(before[right], change[right])[0, 1])
     passed, passed_before = (1 - (1 - rate) ** k for rate in (changed, p))
-    return (
-        log_odds,
-        changed - p,
-        passed - passed_before,
-        entropy,
-        float((np.expm1(change) - change).mean()),
-        float(weights.sum() ** 2 / (weights**2).sum() / len(weights)),
-    )
+    weights = np.exp(change - change.max())
+    with np.errstate(over="ignore"):
+        kl = float((np.expm1(change) - change).mean())
+    share = float(weights.sum() ** 2 / (weights**2).sum() / len(weights))
+    return log_odds, changed - p, passed - passed_before, entropy, kl, share

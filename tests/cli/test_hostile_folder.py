@@ -53,7 +53,7 @@ READING = (
     ),
     *("samples 1", "list experiments", "describe bandit"),
     *("describe grpo --output masses.svg", "replay 1 -e grpo"),
-    *("keys", "schema", "doctor", "audit"),
+    *("keys", "schema", "doctor", "audit", "audition 1"),
 )
 WRITING = (
     *("retry 1", "stop 1", "worker demo --wait=0", "eval 1", "select", "export 1 out"),

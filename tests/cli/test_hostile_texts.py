@@ -320,6 +320,7 @@ READ: dict[str, list[list[str]]] = {
     "report": [[], [HOSTILE], ["--assert", "reward/mean[grpo] > 0"]],
     "claims": [["claims.yaml"]],
     "audit": [["table.csv"]],
+    "audition": [["1", "-e", "grpo"]],
     "merge": [["other.db", "--dry-run"]],
     "list": [["tasks", "--config-dir", "conf"], ["experiments", "--config-dir", "conf"]],
     "describe": [
@@ -334,10 +335,10 @@ READ: dict[str, list[list[str]]] = {
     "retry": [["5"]],
 }
 
-REFUSED = {"merge", "sweep", "export", "eval", "retry", "claims"}
+REFUSED = {"merge", "sweep", "export", "eval", "retry", "claims", "audition"}
 """Commands that refuse what the store holds, in a message that quotes it."""
 
-ONE_FORMAT = {"list": "csv", "describe": "table", "doctor": "text"}
+ONE_FORMAT = {"list": "csv", "describe": "table", "doctor": "text", "audition": "table"}
 """Commands that take seconds and print as `ls` does: they compose every config or start torch."""
 
 SEVERAL_LINES = {"logs", "show", "describe"}

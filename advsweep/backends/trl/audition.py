@@ -53,6 +53,8 @@ _COMPUTED = COUNTERS | {
 }
 # Numbers of the residual stream in one forward pass with a gradient.
 _STATES = 1 << 20
+# The k of the predicted pass@k: groups of a dump rarely tell of more.
+_PASS_K = 8
 # Rollouts in one forward pass without a gradient.
 _ROWS = 512
 # Of the search for the length of an update: the first rate, the most trials, and how close, as a
@@ -71,7 +73,6 @@ class AuditionSettings:
         kl: the length of an update is chosen so that all of those of RLOO change the answers'
             distribution by this KL(π ‖ π'), in nats.
         group_size: cut groups into groups of so many rollouts; None: leave them as they are.
-        k: of the predicted pass@k.
         temperature: at which the rollouts were sampled.
         success_at: rollouts with at least this reward are right; None: those with the larger of
             two rewards.
@@ -81,7 +82,6 @@ class AuditionSettings:
     updates: int = 8
     kl: float = 0.05
     group_size: int | None = None
-    k: int = 8
     temperature: float = 1.0
     success_at: float | None = None
     seed: int = 0
@@ -159,7 +159,6 @@ class Audition:
         self._model, self._tokenizer, self._settings = model, tokenizer, settings
         usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
         self.left_out = len(groups) - len(usable)
-        self._threshold = _threshold(usable, settings.success_at)
         prompts = sorted({group.prompt for group in usable})
         random = np.random.default_rng(settings.seed)
         held_out = {prompts[n] for n in random.permutation(len(prompts))[: len(prompts) // 2]}
@@ -174,6 +173,7 @@ class Audition:
                 "expected completions and rewards of at least two prompts, and two groups for the "
                 f"updates, got {len(prompts)} and {len(training)}"
             )
+        self._threshold = _threshold(usable, settings.success_at)
         self.groups = len(training)
         order = random.permutation(len(training))
         parts = np.array_split(order, max(2, min(settings.updates, len(training))))
@@ -324,7 +324,7 @@ class Audition:
                 -after.surprisal.double().numpy(),
                 self._right,
                 self._of_prompts,
-                self._settings.k,
+                _PASS_K,
             ),
             token_entropy=np.array([change[rows].mean() for rows in self._of_prompts]),
             half_cosine=(first @ second).item() / math.prod(lengths) if all(lengths) else math.nan,
@@ -470,7 +470,9 @@ def _threshold(groups: Sequence[RolloutGroup], success_at: float | None) -> floa
     if success_at is not None:
         return success_at
     values = sorted({reward for group in groups for reward in group.rewards})
-    if len(values) != 2:
+    if len(values) == 1:
+        raise BatchError(f"expected right and wrong rollouts, got the reward {values[0]:g} alone")
+    if len(values) > 2:
         raise BatchError(
             f"expected rewards of two values, got {len(values)}; --success-at REWARD says which "
             "rollouts are right"
@@ -500,7 +502,7 @@ def _conversation(text: str) -> list[dict[str, Any]] | None:
         return None
     try:
         messages = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_one = all(isinstance(m, dict) and isinstance(m.get("content"), str) for m in messages)
     return messages if messages and is_one else None
@@ -516,6 +518,8 @@ def _prompt_tokens(tokenizer: Any, text: str) -> list[int]:
         tokens = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_dict=True
         )["input_ids"]
+    if not tokens:
+        raise BatchError("expected prompts in the model's vocabulary, got one without a token")
     return tokens
 
 

@@ -63,7 +63,7 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
             place, revision=revision, padding_side="left", **_NO_CODE
         )
         # transformers makes an empty tokenizer if a folder has no tokenizer files.
-        if not tokenizer.encode(string.printable, add_special_tokens=False):
+        if not tokenizer.encode(string.printable, add_special_tokens=False, verbose=False):
             raise OSError("no words; are its files there (tokenizer.json, tokenizer_config.json)?")
         if tokenizer.eos_token is None:
             raise OSError("no end mark")

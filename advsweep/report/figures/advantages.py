@@ -124,17 +124,16 @@ def draw_replay(
 
 
 def draw_audition(
-    title: str, note: str, records: Sequence[Mapping[str, Any]], baseline: str, k: int
+    title: str, note: str, records: Sequence[Mapping[str, Any]], baseline: str
 ) -> chart.Chart:
     """Draw a row per candidate: how its changes of held-out prompts differ from a baseline's.
 
     Args:
         records: the differences with the ends of their intervals.
-        k: of the predicted pass@k.
     """
     panels = {
         "log-odds": {f"log_odds_{name}": f"{name} prompts" for name in ("hard", "middle", "easy")},
-        "pass@k": {"pass@1": "pass@1", f"pass@{k}": f"pass@{k}"},
+        "pass@k": {"pass@1": "pass@1", "pass@8": "pass@8"},
         "token entropy, nats": {"token_entropy": ""},
     }
     others = [record for record in records if record["candidate"] != baseline]
