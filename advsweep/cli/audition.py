@@ -24,6 +24,7 @@ from advsweep.cli.output import (
 )
 from advsweep.errors import AdvsweepError, ConfigError, counted, first_of
 from advsweep.estimators import ESTIMATORS
+from advsweep.estimators.baselines import GRPO
 from advsweep.logs.rollouts import RolloutNotes, read_rollouts
 from advsweep.objectives import OBJECTIVES
 from advsweep.packages import import_extra
@@ -69,24 +70,23 @@ def audition(
     store: str | None = None,
 ) -> None:
     """Each estimator updates the same weights a few times with the same rollouts, in steps of the
-    same length; log-probabilities of rollouts of other prompts then say what has changed. Nothing
-    is generated, no weights are kept. What it predicts of trainings: docs/audition.md.
+    same length; rollouts of other prompts show what has changed. No weights are kept. How far this
+    predicts trainings: docs/audition.md.
 
     Arguments:
-        [RUN] (source): A run's id, the start of its identity, or 'last': its weights, with
-            rollouts that they sample for the run's training problems.
+        [RUN] (source): A run: its weights, and rollouts that they sample for its training
+            problems.
 
     Options:
-        --step N >= 0: Of the run, use the weights after this step; 0: base (default: last).
+        --step N >= 0: Of the run, after this step (default: last).
         --model PATH_OR_ID: Instead of a run, a folder that transformers loads, or a hub's name.
         --rollouts PATH: What the model sampled: dumps of TRL or verl, or JSON lines {step,
             prompt, completions, rewards}.
-        --estimators, -e NAME,... (names): Try these, compared with the first; options follow
-            colons: grpo,power_alpha:alpha=3 (default: all, compared with grpo).
-        --objectives NAME,...: Try each estimator with these losses (default: clipped).
+        --estimators, -e NAME,... (names): Try these, the baseline first.
+        --objectives NAME,...: Each with these losses (default: clipped).
         --updates N >= 2: Updates of each estimator.
-        --kl NATS: Choose the length of updates by the KL of an answer after those of RLOO.
-        --group-size N >= 2: Cut groups to this size (default: the run's; as dumped).
+        --kl NATS: Choose the length of updates by RLOO's KL of an answer.
+        --group-size N >= 2: Cut groups to this size.
         --lora-rank N >= 0: Update a LoRA adapter of this rank; 0: all weights.
         --temperature T: Of the sampling (default: the run's; 1).
         --success-at REWARD: Rollouts with at least this reward are right.
@@ -155,7 +155,7 @@ def audition(
                 found[label] = tried.audition(estimator, objective)
             except AdvsweepError as error:
                 refused[label] = str(error)
-    baseline = next(iter(found), "") if names or "grpo" not in found else "grpo"
+    baseline = next(iter(found), "")
     measures = {label: _measures(own, tried.solve_rates) for label, own in found.items()}
     records = [_record(label, own, measures[baseline]) for label, own in measures.items()]
     for own, tried_one in zip(records, found.values(), strict=True):
@@ -182,7 +182,7 @@ def _candidates(
     names: list[str] | None, objectives: list[str]
 ) -> dict[str, tuple[Estimator, Objective]]:
     """Return every estimator with every loss, by label."""
-    every = names or sorted(cls.name for cls in ESTIMATORS.classes())
+    every = names or [GRPO.name, *sorted(cls.name for cls in ESTIMATORS.classes())]
     with config_groups() as groups:
         losses = build_named(
             OBJECTIVES, objectives, preset=lambda name: groups.member_values("objective", name)
