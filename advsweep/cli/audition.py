@@ -79,7 +79,7 @@ def audition(
 
     Options:
         --step N >= 0: Of the run, after this step (default: last).
-        --model PATH_OR_ID: Instead of a run, a folder that transformers loads, or a hub's name.
+        --model PATH_OR_ID: In place of a run, a folder or a hub's name.
         --rollouts PATH: What the model sampled: dumps of TRL or verl, or JSON lines {step,
             prompt, completions, rewards}.
         --estimators, -e NAME,... (names): Try these, the baseline first.
