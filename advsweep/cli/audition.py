@@ -96,7 +96,7 @@ def audition(
     Examples:
         advsweep audition last --step 0
         advsweep audition last -e grpo --objectives clipped,gspo -o audition.svg
-        advsweep audition --model Qwen/Qwen2.5-0.5B --rollouts outputs -e grpo,rloo,psr
+        advsweep audition --model Qwen/Qwen2.5-0.5B --rollouts outputs -e grpo,rloo
     """
     if (model is None) is not (rollouts is None) or (source is None) is (model is None):
         raise ConfigError("expected RUN, or --model with --rollouts")
