@@ -110,7 +110,7 @@ class DataTask(Task):
         0,
         ge=0,
         absent=0,
-        help="solved training problems in front of each question, which base models need",
+        help="solved training problems before each question, which base models need",
     )
     solution_column: str | tuple[str, ...] = option(
         ("solution", "answer"),
@@ -355,11 +355,10 @@ def _worked(
             )
         return ""
     worked = row.get(columns["solution"])
-    if not isinstance(worked, str) or worked.strip() in ("", reference["answer"]):
-        expected = "the steps of a solution, for task.shots,"
-        raise _unfit("solution", expected, columns, number, worked)
-    # GSM8K has the answer alone there.
-    return worked.partition("####")[0].strip()
+    if worked is None or isinstance(worked, (bool, Mapping)) or not (text := _text(worked).strip()):
+        raise _unfit("solution", "a solution, for task.shots,", columns, number, worked)
+    # GSM8K has the answer alone behind the signs.
+    return "" if text == reference["answer"] else text.partition("####")[0].strip()
 
 
 def _is_test(test: Any) -> bool:

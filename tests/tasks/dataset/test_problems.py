@@ -282,11 +282,19 @@ def test_the_verifier_finds_the_answers_of_examples(write: Write) -> None:
     assert task.score([shown], [solution]).tolist() == [1]
 
 
+def test_examples_of_answers_without_steps_are_the_answers(write: Write) -> None:
+    rows = [{"question": f"{i} + 1?", "answer": float(i + 1)} for i in range(6)]
+    data = write("bare.jsonl", rows)
+    task = make(data, held_out=2, shots=1, prompt="{question}", verifier="numeric")
+    example, _ = held_out(task)[0].prompt.split("\n\n")
+    number = int(example.split(" ")[0])
+    assert example == f"{number} + 1? \\boxed{{{number + 1}}}"
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ({"answer": "3"}, {}, r"solution_column: expected the steps .* row 1, got '3'"),
-        ({"answer": "3", "solution": None}, {}, "expected the steps .* 'solution' of row 1"),
+        ({"answer": "3", "solution": None}, {}, "expected a solution.* 'solution' of row 1"),
         ({"answer": "3"}, {"solution_column": "steps"}, "the data has no column 'steps'"),
         ({"answer": "so 3\n#### 3"}, {"shots": 4}, "shots: expected fewer than the 4 training pro"),
         ({"tests": ["f()"]}, {"tests_column": "tests", "verifier": "code"}, "program_column"),
