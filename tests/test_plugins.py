@@ -151,15 +151,25 @@ def test_a_class_that_does_not_fit_says_what_is_missing(
 
 def test_class_attributes_without_a_value_are_missing() -> None:
     @dataclass(kw_only=True)
-    class Whole(Half):
-        family: ClassVar[str] = "mine"
-        formula: ClassVar[str] = "A = r"
+    class Part(Component):
+        kind: ClassVar[str]
+        unit: ClassVar[str]
 
-        def _advantages(self, groups: object, info: object) -> None:
-            """Nothing."""
+    @dataclass(kw_only=True)
+    class Whole(Part):
+        name: ClassVar[str] = "whole"
 
-    expected = "expected m:C to set the class attributes equation, paper"
-    assert class_problem(Whole, "m:C", "half", Estimator) == expected
+    expected = "expected m:C to set the class attributes kind, unit"
+    assert class_problem(Whole, "m:C", "whole", Part) == expected
+
+
+def test_an_estimator_needs_a_name_and_advantages_alone() -> None:
+    @dataclass(kw_only=True)
+    class Plain(Half):
+        def _advantages(self, groups: Groups, info: object) -> torch.Tensor:
+            return groups.centred
+
+    assert class_problem(Plain, "m:C", "half", Estimator) == ""
 
 
 def test_an_estimator_that_fails_is_named_with_its_line() -> None:

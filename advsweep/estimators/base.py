@@ -49,8 +49,8 @@ class Provenance(Enum):
 class Estimator(Component):
     """Maps the rewards of a batch to advantages: a policy weight.
 
-    A subclass sets the class attributes below and implements `_advantages`. `compute` checks
-    the batch, passes its statistics on and applies the mask. An instance may narrow an
+    A subclass sets `name`, implements `_advantages`, and may set the attributes below. `compute`
+    checks the batch, passes its statistics on and applies the mask. An instance may narrow an
     attribute that depends on its options (see `_narrow`). Estimators of advsweep have those
     up to `released_options` in `catalogue.toml`.
 
@@ -79,10 +79,10 @@ class Estimator(Component):
             one group at a time (`integrations.adapters`).
     """
 
-    family: ClassVar[str]
-    formula: ClassVar[str]
-    paper: ClassVar[str]
-    equation: ClassVar[str]
+    family: ClassVar[str] = "plug-ins"
+    formula: ClassVar[str] = "no formula given"
+    paper: ClassVar[str] = "no paper"
+    equation: ClassVar[str] = "no equation"
     provenance: ClassVar[tuple[Provenance, ...]] = ()
     released_options: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[frozenset[str]] = frozenset()
