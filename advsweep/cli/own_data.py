@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,6 @@ from advsweep.errors import ConfigError, counted
 from advsweep.tasks.dataset_problems import reference_part
 from advsweep.tasks.dataset_rows import Source, absolute
 from advsweep.tasks.verifiers.answers import number
-
-TEMPLATE = Path(__file__).parent / "init_files" / "data.yaml"
 
 # Usual names of the columns, likelier ones first.
 QUESTIONS = ("question", "problem", "prompt", "query", "instruction", "input", "text")
@@ -36,6 +35,8 @@ class Guess:
         verifier: what can judge answers to them.
         reason: why that verifier.
         held_out: how many problems evaluations may take.
+        longest: the characters of the longest answer.
+        gpu: whether this machine seems to have one.
     """
 
     rows: int
@@ -44,6 +45,8 @@ class Guess:
     verifier: str
     reason: str
     held_out: int
+    longest: int
+    gpu: bool
 
     @property
     def sentences(self) -> list[str]:
@@ -53,6 +56,7 @@ class Guess:
             f"'{self.gold}'",
             f"verifier {self.verifier}: {self.reason}",
             f"{counted(self.held_out, 'problem')} held out for evaluations",
+            *([] if self.gpu else ["no GPU here: few steps, short answers after solved problems"]),
         ]
 
 
@@ -79,7 +83,9 @@ def guess_settings(data: str) -> Guess:
         )
     verifier, reason = _judge([reference_part(str(row[gold])) for row in some])
     held_out = min(_MOST_HELD_OUT, max(1, len(rows) // _SHARE))
-    return Guess(len(rows), question, gold, verifier, reason, held_out)
+    longest = max(len(str(row[gold])) for row in some)
+    gpu = any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
+    return Guess(len(rows), question, gold, verifier, reason, held_out, longest, gpu)
 
 
 def _is_answer(value: Any) -> bool:
@@ -120,7 +126,9 @@ def sweep_file(guess: Guess, data: str, model: str, folder: Path) -> str:
         "gold": guess.gold,
         "verifier": guess.verifier,
         "held_out": guess.held_out,
+        "max_tokens": min(256, guess.longest + 8),  # a box takes less than 8
     }
     # JSON's texts are YAML's, whatever is in them.
     quoted = {name: json.dumps(value) for name, value in values.items()}
-    return string.Template(TEMPLATE.read_text("utf-8")).substitute(quoted)
+    template = Path(__file__).parent / "init_files" / f"data{'' if guess.gpu else '_cpu'}.yaml"
+    return string.Template(template.read_text("utf-8")).substitute(quoted)

@@ -7,6 +7,7 @@ import json
 import pytest
 import yaml
 
+from advsweep.cli import own_data
 from advsweep.cli.own_data import guess_settings
 
 SUMS = [(f"What is {a} + {a}?", str(2 * a)) for a in range(20)]
@@ -52,14 +53,17 @@ def test_columns_of_other_names_are_told_by_their_length(tmp_path):
     assert (guess.question, guess.gold) == ("frage", "loesung")
 
 
-def test_the_sweep_file_can_be_planned(in_process, tmp_path, monkeypatch):
+@pytest.mark.parametrize("gpu", [True, False])
+def test_the_sweep_file_can_be_planned(in_process, tmp_path, monkeypatch, gpu):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own_data.shutil, "which", lambda name: "/usr/bin/x" if gpu else None)
     # Quotes, signs of YAML and a dollar in a name stay what they are.
     column = "the 'question': $data # x"
     write_lines(tmp_path / "p.jsonl", [{column: q, "answer": a} for q, a in SUMS])
     code, out, err = in_process("init", "mine", "--data", "p.jsonl", "--model", "owner/model")
     assert code == 0, err
     assert "Guessed: verifier numeric: all answers are numbers." in out
+    assert ("Guessed: no GPU here" in out) is not gpu
     monkeypatch.chdir(tmp_path / "mine")
     written = yaml.safe_load((tmp_path / "mine" / "sweep.yaml").read_text())
     assert written["task"]["question_column"] == column
@@ -67,8 +71,9 @@ def test_the_sweep_file_can_be_planned(in_process, tmp_path, monkeypatch):
     code, out, err = in_process("sweep", "sweep.yaml", "--dry-run", "--format", "json")
     assert code == 0, err
     runs = json.loads(out)["runs"]
-    assert len(runs) == 9
+    assert len(runs) == (9 if gpu else 6)
     assert "warning" not in err
+    assert written["generation"]["max_tokens"] == (512 if gpu else 10)  # 8 around two digits
 
 
 @pytest.mark.parametrize(
