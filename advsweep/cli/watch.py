@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-import typer
 
 from advsweep.cli import options, runs
 from advsweep.cli.output import (
     echo,
     echo_line,
     echo_rendered,
+    print_columns,
     print_json,
     print_listing,
     warn,
 )
 from advsweep.errors import ConfigError, NotFoundError, counted, rough_duration
+from advsweep.printable import printable_line
 from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.sanity import find_mixed_revisions
-from advsweep.sweep.progress import SweepStatus, read_status, varying_keys
+from advsweep.sweep.progress import SweepStatus, bar_line, read_status, varying_keys
 from advsweep.writing import plain_value
 
 # Runs that a table lists by default.
@@ -153,10 +156,7 @@ def status(
                 _print_status(sweep, read_status(opened, sweep, failures=10))
             # In one write, so that a terminal never shows half a table.
             echo_rendered(f"{_CLEAR}{shown.getvalue()}")
-            try:
-                time.sleep(WATCH_SECONDS)
-            except KeyboardInterrupt:
-                return
+            time.sleep(WATCH_SECONDS)
         found = read_status(opened, sweep, failures=10)
     if how == "text":
         _print_status(sweep, found)
@@ -173,7 +173,11 @@ def status(
 def _print_status(sweep: str | None, found: SweepStatus) -> None:
     states = [f"{count} {state.value}" for state, count in found.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
-    echo_line(f"{what}: {', '.join([counted(found.runs, 'run'), *states])}")
+    _echo_words(f"{what}: {', '.join([counted(found.runs, 'run'), *states])}")
+    if found.steps:
+        left = found.seconds_left and [f"about {rough_duration(found.seconds_left)} left"]
+        parts = [f"{found.trained} of {counted(found.steps, 'step')}", *(left or [])]
+        echo_line(bar_line(found.trained / found.steps, parts))
     if found.tuning is not None:
         echo()
         runs.print_tuning(found.tuning)
@@ -182,16 +186,20 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
         runs.print_race(found.race)
     if collapsed := found.collapsed:
         listed = ", ".join(map(str, collapsed[:_LISTED])) + (" ..." if collapsed[_LISTED:] else "")
-        echo_line(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
+        _echo_words(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
+    for failed in found.failures:
+        place = f"{failed.status.value} at step {failed.step}/{failed.steps}"
+        why = (failed.error or "").partition("\n")[0]
+        _echo_words(f"run {failed.id} ({failed.estimator} seed={failed.seed}) {place}: {why}")
     running = [
         {
-            "run": run["id"],
+            "run": str(run["id"]),
             "estimator": run["estimator"],
-            "seed": run["seed"],
             "step": f"{run['step']}/{run['steps']}",
-            "stage": f"{run['stage'] or 'starting'}{', stopping' if run['stop_requested'] else ''}",
-            "steps/s": "-" if run["steps_per_second"] is None else f"{run['steps_per_second']:.3g}",
             "left": "-" if (left := run["seconds_left"]) is None else rough_duration(left),
+            "stage": f"{run['stage'] or 'starting'}{', stopping' if run['stop_requested'] else ''}",
+            "seed": str(run["seed"]),
+            "steps/s": "-" if run["steps_per_second"] is None else f"{run['steps_per_second']:.3g}",
             "heartbeat": "-"
             if (age := run["heartbeat_age"]) is None
             else f"{rough_duration(age)} ago",
@@ -199,21 +207,20 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
         }
         for run in found.running
     ]
-    failures = [
-        {
-            "run": run.id,
-            "estimator": run.estimator,
-            "seed": run.seed,
-            "step": f"{run.step}/{run.steps}",
-            "status": run.status,
-            "why": (run.error or "").partition("\n")[0],
-        }
-        for run in found.failures
-    ]
-    for rows in (running, failures):
-        if rows:
-            echo()
-            print_listing(rows, "table")
+    if running:
+        echo()
+        wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+        widths = [max(len(text), *(len(row[text]) for row in running)) + 2 for text in running[0]]
+        ends = zip(running[0], itertools.accumulate(widths), strict=True)
+        fitting = [column for column, end in ends if end - 2 <= wide]
+        print_columns(fitting, [[row[column] for column in fitting] for row in running])
+
+
+def _echo_words(text: str) -> None:
+    """Print a line, which a terminal breaks between words."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in textwrap.wrap(printable_line(text), columns, subsequent_indent="  "):
+        echo_line(line)
 
 
 # show and logs
@@ -249,11 +256,8 @@ def logs(
         advsweep logs 12 --follow
     """
     with open_store(store, create=False) as opened:
-        try:
-            for text in runs.read_log(opened, opened.runs.find(run), follow=follow):
-                echo(text, nl=False)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+        for text in runs.read_log(opened, opened.runs.find(run), follow=follow):
+            echo(text, nl=False)
 
 
 # stop
@@ -368,10 +372,7 @@ def _print_samples(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -
     split = {"train": " training", "validation": " validation"}.get(settings.get("split", ""), "")
     echo_line(f"{whose}, {evaluation.task}: {len(kept)} of {problems}{split} problems")
     if not kept:
-        echo(
-            "  no answers were kept: the evaluation was made by an older version, "
-            "or by another program"
-        )
+        echo("  no answers were kept: another program made the evaluation")
     for number, sample in enumerate(kept, 1):
         reward = "none" if sample.reward is None else f"{sample.reward:g}"
         read = "" if sample.read in (None, sample.answer) else f", read as {sample.read}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, null, select, update
+from sqlalchemy import Connection, Select, case, delete, func, insert, null, select, update
 
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.printable import redacted_command
@@ -224,6 +224,19 @@ class Runs(StorePart):
             query = _in_sweep(query, self._sweep_id(connection, sweep))
             counts = Counter(map(self._guard.status, connection.execute(query)))
         return {status: counts[status] for status in Status}
+
+    def count_steps(self, sweep: str | None = None) -> tuple[int, int]:
+        """Return the steps behind runs, of a sweep or of all, and all their steps.
+
+        What ended for good counts in full: it needs no more training.
+        """
+        ended = RUNS.c.status.in_((Status.DONE, Status.FAILED, Status.PRUNED))
+        behind = case((ended, RUNS.c.steps), else_=RUNS.c.step)
+        query = select(func.sum(behind), func.sum(RUNS.c.steps))
+        with self._database.read() as connection:
+            query = _in_sweep(query, self._sweep_id(connection, sweep))
+            trained, steps = connection.execute(query).one()
+        return trained or 0, steps or 0
 
     def last_finished(self, status: Status, sweep: str | None = None, *, limit: int) -> list[int]:
         """Return the ids of the runs that ended last with this status, newest first."""

@@ -103,6 +103,8 @@ class SweepStatus:
 
     Attributes:
         states: number of runs in each state, zeros included.
+        trained, steps: the steps behind the runs, and all their steps.
+        seconds_left: the time for the others at the speed of the running runs; None if missing.
         running: a row for each run that a process trains: the seconds since its process's last
             heartbeat, the speed over its newest steps without evaluations, and the seconds that
             its remaining steps take at that speed; None if missing.
@@ -114,6 +116,9 @@ class SweepStatus:
 
     runs: int
     states: Mapping[Status, int]
+    trained: int
+    steps: int
+    seconds_left: float | None
     running: Sequence[Plain]
     failures: Sequence[RunRecord]
     collapsed: Sequence[int] = ()
@@ -151,9 +156,14 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
                 "stop_requested": run.stop_requested,
             }
         )
+    trained, steps = store.runs.count_steps(sweep)
+    speed = sum(1 / took for took in times.values() if took)
     return SweepStatus(
         runs=sum(states.values()),
         states=states,
+        trained=trained,
+        steps=steps,
+        seconds_left=(steps - trained) / speed if speed else None,
         running=rows,
         failures=[*(replace(run, error=LOST_REASON) for run in lost), *failed][:failures],
         collapsed=sorted(i for i, values in summaries.items() if values.get(COLLAPSED)),
@@ -181,6 +191,16 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
     for run in running:
         of_process[run.host, run.pid] += own.get(run.id, 0.0)
     return {run.id: of_process[run.host, run.pid] for run in running if run.id in own}
+
+
+def bar_line(share: float, parts: Sequence[str]) -> str:
+    """Return a bar and parts of text, of which those are left out that the terminal cannot fit."""
+    width = shutil.get_terminal_size().columns - 1
+    done = int(BAR * min(1, share))
+    line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
+    for part in parts[1:]:
+        line += f", {part}" if len(line) + 2 + len(part) <= width else ""
+    return line[:width]
 
 
 @contextmanager
@@ -255,7 +275,7 @@ class View:
         trained = sum(run.steps for kind, run in self._last.values() if kind in _ENDED)
         trained += sum(run.step for run in running)
         self._begin = began, before = self._begin or (self._updated, trained)
-        if trained > before:  # at the speed of this session, evaluations and starts included
+        if before < trained < self._steps:  # at this session's speed, evaluations included
             speed = (trained - before) / (self._updated - began)
             parts += [f"about {rough_duration((self._steps - trained) / speed)} left"]
         parts += [f"{len(progress.active)} running"]
@@ -279,14 +299,9 @@ class View:
         if not self._is_terminal:
             self._say(", ".join(parts))
             return
-        # A line that wraps could not be written anew: what does not fit is left out. The cursor
-        # goes back to its start, where messages of others begin.
-        width = shutil.get_terminal_size().columns - 1
-        done = int(BAR * min(1, trained / self._steps))
-        line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
-        for part in parts[1:]:
-            line += f", {part}" if len(line) + 2 + len(part) <= width else ""
-        self._write(f"\r\x1b[K{line[:width]}\r")
+        # A line that wraps could not be written anew. The cursor goes back to its start, where
+        # messages of others begin.
+        self._write(f"\r\x1b[K{bar_line(trained / self._steps, parts)}\r")
 
     def _say(self, line: str) -> None:
         """Print a permanent line."""

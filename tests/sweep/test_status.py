@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
+from advsweep.cli import watch
 from advsweep.store import Owner, Status
 from advsweep.store.records import COLLAPSED
 from advsweep.sweep.progress import LOST_REASON, read_status
@@ -67,3 +69,34 @@ def test_failures_say_why_lost_ones_first(plan, store):
     assert standing.failures[1].error.startswith("RuntimeError: step 3 fails")
     assert standing.runs == 2
     assert [f.id for f in read_status(store, failures=1).failures] == [1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "heads"),
+    [
+        (60, "run estimator step left stage seed"),
+        (80, "run estimator step left stage seed steps/s heartbeat"),
+    ],
+)
+def test_a_narrow_terminal_wraps_no_line_and_cuts_no_word(plan, store, monkeypatch, columns, heads):
+    arms = plan("estimator=reinforce_pp_baseline", "seed=0,1,2", name="narrow")
+    first, second, _ = (run.run_id for run in schedule_runs(arms, store, force=False))
+    for run_id in (first, second):
+        store.leases.claim(run_id, Owner.current())
+    store.leases.finish(second, Status.FAILED, error="CUDA out of memory " * 6)
+    store.metrics.record(first, [("time/update", step, 0.4) for step in range(1, 6)])
+    store.leases.heartbeat(first, step=5, stage="training")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    with contextlib.redirect_stdout(watch._Screen()) as screen:
+        watch._print_status("narrow", read_status(store, "narrow", failures=9))
+    status, bar, *failure, empty, titles, row = screen.getvalue().splitlines()
+    assert status == "sweep narrow: 3 runs, 1 pending, 1 running, 1 failed"
+    # 5 + 20 of 3 x 20 steps; the other 35 take .4 s each.
+    assert bar == "[=====       ] 25 of 60 steps, about 14 s left"
+    start = "run 2 (reinforce_pp_baseline seed=1) failed at step 0/20: "
+    assert " ".join(" ".join(failure).split()) == start + " ".join(["CUDA out of memory"] * 6)
+    assert empty == ""
+    assert titles.split() == heads.split()
+    assert row.split()[:7] == ["1", "reinforce_pp_baseline", "5/20", "6", "s", "training", "0"]
+    assert max(map(len, (status, bar, *failure, titles.rstrip(), row.rstrip()))) <= columns
