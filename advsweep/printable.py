@@ -47,7 +47,9 @@ class _Escapes(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = self.escape(code) if _is_control(character) else character
+        # U+FFFE, U+FFFF and their like in other planes are no characters; XML forbids them.
+        plain = unicodedata.category(character) not in _CATEGORIES and code & 0xFFFE != 0xFFFE
+        self[code] = character if plain else self.escape(code)
         return self[code]
 
     def escape(self, code: int) -> str:
@@ -65,11 +67,6 @@ class _JsonEscapes(_Escapes):
     def escape(self, code: int) -> str:
         units = chr(code).encode("utf-16-be", "surrogatepass").hex()
         return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
-
-
-def _is_control(character: str) -> bool:
-    # U+FFFE, U+FFFF and their like in other planes are no characters; XML forbids them.
-    return unicodedata.category(character) in _CATEGORIES or ord(character) & 0xFFFE == 0xFFFE
 
 
 _TEXT = _Escapes("\n\t")

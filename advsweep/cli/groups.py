@@ -100,31 +100,12 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 
-# Commands and options (`--option`) of the last release, with their successors; for one release.
-GONE = {
-    "estimators": "list estimators' or 'describe NAME",
-    "experiments": "list experiments",
-    "methods": "list methods",
-    "metrics": "export SWEEP --to csv --table metrics",
+# Names that somebody may guess, with the commands that are meant.
+GUESSES = {
+    "estimators": "list estimators",
     "plan": "sweep --dry-run",
-    "plugins": "list plugins",
-    "sync": "export SWEEP --to TRACKER",
-    "tasks": "list tasks' or 'describe NAME",
+    "tasks": "list tasks",
     "watch": "status --watch",
-    "--all": "--limit 0",
-    "--fail-fast": "--max-failures 1",
-    "--idle-timeout": "--wait SECONDS",
-    "--k": "--metric pass@K",
-    "--list": "list figures",
-    "--memory-limit": "ulimit -v",
-    "--option": "--set KEY=VALUE",
-    "--out": "--output FILE",
-    "--paper": "make papers",
-    "--protocol": "--set evaluation=NAME",
-    "--rank": "--sort rank:NAME",
-    "--run-code-as-root": "ADVSWEEP_RUN_CODE_AS_ROOT=1 advsweep ...",
-    "--store-patience": "ADVSWEEP_STORE_PATIENCE=10m advsweep ...",
-    "--style": "make papers",
 }
 
 _ENTRIES = {name: entry for entries in COMMANDS.values() for name, entry in entries.items()}
@@ -204,10 +185,7 @@ class Command(TyperCommand):
         except Exception as error:
             option = getattr(error, "option_name", None)
             message = getattr(error, "message", "").rstrip(".")
-            if option in GONE:
-                error.possibilities = None  # type: ignore[attr-defined]
-                error.message = f"No such option: {option}; did you mean '{GONE[option]}'?"  # type: ignore[attr-defined]
-            elif option is not None and any(p.name == "overrides" for p in self.params):
+            if option is not None and any(p.name == "overrides" for p in self.params):
                 # `--seed 3` where a config key is meant.
                 key = option.lstrip("-").replace("-", "_")
                 hint = f"config keys are written without dashes: {key}=VALUE"
@@ -300,8 +278,8 @@ class Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if self.get_command(ctx, name) is None:
-            if name in GONE and not ctx.resilient_parsing:
-                ctx.fail(f"No such command '{name}'; did you mean '{GONE[name]}'?")
+            if name in GUESSES and not ctx.resilient_parsing:
+                ctx.fail(f"No such command '{name}'; did you mean '{GUESSES[name]}'?")
             if remedy := plugins.install_command(name):
                 raise UnknownNameError(f"{name}: no such command; {remedy}")
             return self._outline().resolve_command(ctx, args)  # suggests the nearest

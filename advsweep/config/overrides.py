@@ -31,16 +31,6 @@ _REFUSED = {
     "shuffle": "a sweep must be the same each time it is started; list the values in order",
 }
 
-# Keys of earlier versions with what to write instead. Stored configs may still have them.
-_RETIRED = {
-    "search": "advsweep no longer searches by itself; "
-    "examples/search_with_optuna.py shows how to search with Optuna",
-    "verifier.enabled": "a config cannot give consent to run programs; expected the option "
-    "--run-code, or ADVSWEEP_RUN_CODE=1 in the environment",
-    "verifier.url": "programs run on this machine alone, with --run-code; leave the key out",
-    "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave the key out",
-}
-
 _SHOWN = 100  # characters of an override in a message
 _MOST_VALUES = 100_000  # of one key, since `range(0,inf)` never ends
 
@@ -135,8 +125,11 @@ def _parse(text: str) -> Override:
         )
     if not parsed.key_or_group or (parsed.is_delete() and "=" in text):
         raise ConfigError(f"'{text}': expected KEY=VALUE, or ~KEY for its default")
-    if remedy := _RETIRED.get(parsed.key_or_group.removeprefix("task.")):
-        raise ConfigError(f"{text}: {remedy}")
+    if parsed.key_or_group.removeprefix("task.") == "verifier.enabled":
+        raise ConfigError(
+            f"{text}: a config cannot give consent to run programs; expected the option "
+            "--run-code, or ADVSWEEP_RUN_CODE=1 in the environment"
+        )
     swept = parsed.is_sweep_override()
     if swept and not values:
         raise ConfigError(f"{text}: expected at least one value to sweep over, got none")
