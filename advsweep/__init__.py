@@ -4,10 +4,15 @@ The functions below read a store into pandas frames (docs/python.md). Importing 
 imports none of them, and neither torch, pandas nor SQLAlchemy.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+# Not imported, so that a command handles Ctrl-C a little sooner.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from advsweep.report.api import (
         load_evaluations,
         load_metrics,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -275,15 +274,11 @@ def _send(
 
     if directory is not None:
         (directory / _MARK).mkdir(parents=True, exist_ok=True)
-    try:
-        with without_prompts(), progress_bar("runs", len(runs)) as on_run:
-            outcomes = []
-            for outcome in sync(store, runs, tracking):
-                outcomes.append(outcome)
-                on_run(len(outcomes))
-    except KeyboardInterrupt:
-        # A normal exit would wait for the tracker's service in its exit handlers.
-        os._exit(130)
+    with without_prompts(), progress_bar("runs", len(runs)) as on_run:
+        outcomes = []
+        for outcome in sync(store, runs, tracking):
+            outcomes.append(outcome)
+            on_run(len(outcomes))
     counts = Counter(what for _, what, _ in outcomes)
     shown = ", ".join(f"{count} {what}" for what, count in counts.items()) or "no runs"
     echo_line(f"{tracking.name}: {shown}", err=True)
