@@ -221,7 +221,10 @@ def test_a_conversation_is_its_answer_and_needs_a_template(opened, groups):
     ("change", "message"),
     [
         (lambda g: g._replace(completions=None), "at least two prompts, and two groups"),
-        (lambda g: g._replace(rewards=[0.5] * SIZE), "right and wrong rollouts, got the reward 0.5 alone"),
+        (
+            lambda g: g._replace(rewards=[0.5] * SIZE),
+            "right and wrong rollouts, got the reward 0.5 alone",
+        ),
         (lambda g: g._replace(rewards=[i / 8 for i in range(SIZE)]), "--success-at REWARD says"),
         (lambda g: g._replace(prompt="ü" + g.prompt[:0]), "got 1"),
     ],
