@@ -208,7 +208,6 @@ def _measures(
         "pass@1": answers.pass_at_1,
         "pass@8": answers.pass_at_k,
         "token_entropy": found.token_entropy,
-        "right_entropy": answers.right_entropy,
         "kl": answers.kl,
     }
 

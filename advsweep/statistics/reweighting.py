@@ -28,8 +28,6 @@ class AnswerChanges:
     Attributes:
         log_odds: of log p/(1-p); NaN where all rollouts are right, or all wrong.
         pass_at_1, pass_at_k: of p, and of 1 - (1-p)ᵏ; 0 where all rollouts are alike.
-        right_entropy: of the entropy of right answers, in nats, to first order:
-            -Cov(log π, log w) over the right rollouts; NaN for fewer than two.
         kl: KL(π ‖ π') of an answer, in nats: the mean of w - 1 - log w.
         sample_share: (Σw)²/Σw² as a share of the number of rollouts.
     """
@@ -37,7 +35,6 @@ class AnswerChanges:
     log_odds: Float[np.ndarray, " prompts"]
     pass_at_1: Float[np.ndarray, " prompts"]
     pass_at_k: Float[np.ndarray, " prompts"]
-    right_entropy: Float[np.ndarray, " prompts"]
     kl: Float[np.ndarray, " prompts"]
     sample_share: Float[np.ndarray, " prompts"]
 
@@ -58,7 +55,7 @@ def answer_changes(
         k: of pass@k.
     """
     found = [_of_prompt(before[rows], after[rows], right[rows], k) for rows in prompts]
-    names = ("log_odds", "pass_at_1", "pass_at_k", "right_entropy", "kl", "sample_share")
+    names = ("log_odds", "pass_at_1", "pass_at_k", "kl", "sample_share")
     return AnswerChanges(**dict(zip(names, np.array(found).T, strict=True)))
 
 
@@ -70,18 +67,16 @@ def _of_prompt(
 ) -> tuple[float, ...]:
     change = after - before
     p, changed = float(right.mean()), float(right.mean())
-    log_odds = entropy = math.nan
+    log_odds = math.nan
     if 0 < p < 1:
         of_right, of_wrong = (
             logsumexp(change[own]) - math.log(own.sum()) for own in (right, ~right)
         )
         log_odds = float(of_right - of_wrong)
         changed = float(expit(math.log(p / (1 - p)) + log_odds))
-    if right.sum() > 1:
-        entropy = -float(np.cov(before[right], change[right])[0, 1])
     passed, passed_before = (1 - (1 - rate) ** k for rate in (changed, p))
     weights = np.exp(change - change.max())
     with np.errstate(over="ignore"):
         kl = float((np.expm1(change) - change).mean())
     share = float(weights.sum() ** 2 / (weights**2).sum() / len(weights))
-    return log_odds, changed - p, passed - passed_before, entropy, kl, share
+    return log_odds, changed - p, passed - passed_before, kl, share

@@ -76,7 +76,6 @@ class AuditionSettings:
         temperature: at which the rollouts were sampled.
         success_at: rollouts with at least this reward are right; None: those with the larger of
             two rewards.
-        seed: draws the prompts that are held out, and the groups of each update.
     """
 
     updates: int = 8
@@ -84,7 +83,6 @@ class AuditionSettings:
     group_size: int | None = None
     temperature: float = 1.0
     success_at: float | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +158,7 @@ class Audition:
         usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
         self.left_out = len(groups) - len(usable)
         prompts = sorted({group.prompt for group in usable})
-        random = np.random.default_rng(settings.seed)
+        random = np.random.default_rng(0)
         held_out = {prompts[n] for n in random.permutation(len(prompts))[: len(prompts) // 2]}
         training = [
             piece
