@@ -28,7 +28,7 @@ STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
 OTHERS = ("leaderboard", "negative_weights", "real_model")
 TRAINED = [f"{n}/report" for n in STUDIES if n not in OTHERS]
 RANGES = ["leaderboard/hard", "leaderboard/middle", "leaderboard/easy"]
-NOT_DRAWN_YET = {"forest.svg"}
+NOT_DRAWN_YET = {("fade", "forest.svg"), ("a_grae", "forest.svg")}
 """The stores of these studies are gone; the figures are drawn when the studies are run again."""
 ROOT: Any = typer.main.get_command(app)
 Rows = list[dict[str, str]]
@@ -50,8 +50,8 @@ def test_every_file_of_a_study_is_there_and_named_on_its_page(name: str) -> None
     files += [figure["file"] for figure in study.get("figures", [])]
     files += ["claims.csv", "runs.csv"]
     page = (FOLDER / name / "README.md").read_text("utf-8")
-    for file in set(files) - NOT_DRAWN_YET:
-        assert (FOLDER / name / file).is_file(), file
+    for file in files:
+        assert (FOLDER / name / file).is_file() or (name, file) in NOT_DRAWN_YET, file
     for file in ("claims.csv", "runs.csv"):
         assert file in page
 
