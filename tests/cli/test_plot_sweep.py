@@ -24,22 +24,22 @@ def test_figures_become_files_of_a_folder(plot, tmp_path):
         "--figure",
         "curves,acr",
         "--figure",
-        "difficulty",
+        "diversity",
         "-o",
         "new/folder",
         "--format",
         "svg",
     )
-    names = ["curves.svg", "acr.svg", "difficulty.svg"]
+    names = ["curves.svg", "acr.svg", "diversity.svg"]
     assert out.splitlines() == [f"new/folder/{name}" for name in names]
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == set(names)
 
 
 @pytest.mark.slow
 def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
-    assert plot("two", "--figure", "difficulty", "--format", "pdf")[0] == "two-difficulty.pdf\n"
-    assert plot("1", "2", "--figure", "difficulty")[0] == "runs-1--2-difficulty.png\n"
-    assert plot("--figure", "difficulty", "-o", "m.svg")[0] == "m.svg\n"
+    assert plot("two", "--figure", "passk", "--format", "pdf")[0] == "two-passk.pdf\n"
+    assert plot("1", "2", "--figure", "passk")[0] == "runs-1--2-passk.png\n"
+    assert plot("--figure", "passk", "-o", "m.svg")[0] == "m.svg\n"
     assert len(list(tmp_path.iterdir())) == 3
 
 

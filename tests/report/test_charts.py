@@ -266,33 +266,6 @@ def test_diversity_is_pass_at_a_quarter_of_the_samples_and_answer_entropy(full):
     assert only(found, row="base", metric="pass@1")["mean"] == pytest.approx(1 / 32)
 
 
-def test_difficulty_has_the_spread_of_problems(lab):
-    rng = np.random.default_rng(0)
-    seeds = [rng.binomial(16, rng.beta(0.5, 1.0, size=200)) for _ in range(2)]
-    lab.samples, lab.unscorable = 16, (16,) + (0,) * 199
-    for seed, solved in enumerate(seeds):
-        run = lab.run("grpo", seed, solved=None)
-        lab.evaluate(run, f"of seed {seed}", 20, np.minimum(solved, 15).tolist())
-    found = records_of(lab, "difficulty")
-    # Both seeds together; the first problem lacks samples.
-    counts = np.bincount(sum(np.minimum(solved, 15) for solved in seeds)[1:], minlength=33)
-    assert "Left out in grpo: 1 problem with samples" in notes_of(lab, "difficulty")
-    assert [(r["from"], r["to"]) for r in found][:3] == [(0, 3), (4, 6), (7, 9)]
-    first = found[0]
-    assert (found[-1]["to"], len(found), first["problems"], first["samples"]) == (32, 10, 199, 32)
-    assert found[1]["share"] == pytest.approx(counts[4:7].sum() / 199)
-    assert sum(r["share"] for r in found) == pytest.approx(1)
-    (bars,) = collect("difficulty", data_of(lab)).panels[0].series
-    assert bars.y.tolist() == [r["share"] for r in found]
-
-
-def test_difficulty_needs_samples_that_could_be_scored(lab):
-    lab.unscorable = (4, 4)
-    lab.run("fade", solved=(0, 0))
-    with pytest.raises(ReportError, match="no sample of fade could be scored"):
-        records_of(lab, "difficulty")
-
-
 def test_a_figure_of_one_number_takes_no_two(data):
     with pytest.raises(ConfigError, match="expected one number, got a, b"):
         collect("rate", data, metrics=("a", "b"))

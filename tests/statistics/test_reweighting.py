@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from advsweep.statistics.reweighting import answer_changes
 
 # Sixteen rollouts that hold each of four answers as often as π says: sums over them are exact.

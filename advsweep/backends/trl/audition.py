@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from advsweep.backends.randomness import Stream, numpy_generator
@@ -39,7 +40,6 @@ from advsweep.statistics.reweighting import AnswerChanges, answer_changes
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
-    from torch import Tensor
 
     from advsweep.backends.base import Run
     from advsweep.backends.training_loop import TokenStatistics
@@ -444,22 +444,13 @@ def _part(
 ) -> LossInputs:
     """Return one of the parts in which a loss is computed, with completions up to a width."""
 
-    def cut(values: Tensor | None) -> Any:
-        if values is None:
-            return None
-        own = values[rows].to(device)
-        return own if own.ndim == 1 else own[:, :width]
-
-    return LossInputs(
-        log_probs=cut(inputs.log_probs),
-        old_log_probs=cut(inputs.old_log_probs),
-        completion_mask=cut(inputs.completion_mask),
-        advantages=cut(inputs.advantages),
+    own = {name: v[rows].to(device) for name, v in vars(inputs).items() if isinstance(v, Tensor)}
+    return replace(
+        inputs,
+        **{name: v if v.ndim == 1 else v[:, :width] for name, v in own.items()},
         rollouts=inputs.rollouts / parts,
         tokens=inputs.tokens / parts,
         parts=parts,
-        reference_log_probs=cut(inputs.reference_log_probs),
-        sampler_log_probs=cut(inputs.sampler_log_probs),
     )
 
 

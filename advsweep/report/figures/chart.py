@@ -55,8 +55,6 @@ POINTS = Mark("points")
 BANDED = Mark("banded", is_band=True)
 FAINT = Mark("faint", size=4.0, alpha=0.4)
 RING = Mark("ring", size=10.0, is_hollow=True)
-# x has the edges of the bars, one more than y.
-BARS = Mark("bars", size=0, alpha=0.45)
 
 
 @dataclass(frozen=True)

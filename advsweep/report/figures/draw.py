@@ -14,7 +14,7 @@ import numpy as np
 from advsweep.errors import ReportError
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
-from advsweep.report.figures.chart import BARS, LINE, POINTS, Chart, Panel, Series
+from advsweep.report.figures.chart import LINE, POINTS, Chart, Panel, Series
 from advsweep.report.figures.style import GREY
 
 if TYPE_CHECKING:
@@ -229,9 +229,6 @@ def _draw_series(axes: Axes, series: Series, place: int, panel: Panel) -> None:
     mark, style = series.mark, series.style
     if not len(series.x):
         # An empty line that is not clipped would count as one at the origin of the page.
-        return
-    if mark is BARS:
-        axes.stairs(series.y, series.x, fill=True, color=style.colour, alpha=mark.alpha)
         return
     among = len(panel.series)
     if series.low is not None and mark.is_band:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from advsweep.errors import FitError, ReportError, counted
+from advsweep.errors import FitError, ReportError
 from advsweep.report.data.columns import MOST_OF_SAMPLES
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import EvaluatedRow, FigureData
@@ -24,8 +24,6 @@ _DESCRIBED = 8
 
 # With fewer problems the intervals of laws come from residuals, not from resampled problems.
 _RESAMPLED_FROM = 15
-
-_BINS = 10
 
 
 def passk(data: FigureData) -> chart.Chart:
@@ -176,58 +174,4 @@ def diversity(data: FigureData) -> chart.Chart:
         records=table.to_dict("records"),
         panels=panels,
         columns=2,
-    )
-
-
-def difficulty(data: FigureData) -> chart.Chart:
-    """Draw the distribution of the problems' solve rates after training.
-
-    It is FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems.
-    """
-    rows = data.evaluated_rows()
-    left: list[str] = []
-    records: list[chart.Record] = []
-    bars: list[chart.Series] = []
-    for row in rows:
-        # The samples of all seeds together.
-        n = np.sum([record.n for record in row.evaluations], axis=0)
-        c = np.sum([record.c for record in row.evaluations], axis=0)
-        samples = int(n.max())
-        if samples == 0:
-            raise ReportError(
-                f"no sample of {row.label} could be scored, so that it has no solve rates"
-            )
-        if short := int((n < samples).sum()):
-            what = counted(short, "problem")
-            left.append(f"left out in {row.label}: {what} with samples that could not be scored")
-        histogram = np.bincount(c[n == samples], minlength=samples + 1)
-        # Whole counts of successes to a bar, as even as they come.
-        number = min(_BINS, samples + 1)
-        starts = np.ceil(np.arange(number + 1) * (samples + 1) / number).astype(np.int64)
-        shares = np.add.reduceat(histogram / histogram.sum(), starts[:-1])
-        bars.append(chart.Series("", row.style, starts / (samples + 1), shares, chart.BARS))
-        problems = {"row": row.label, "problems": int(histogram.sum()), "samples": samples}
-        ends = starts.tolist()
-        records += [
-            {**problems, "from": start, "to": end - 1, "share": float(share)}
-            for start, end, share in zip(ends[:-1], ends[1:], shares, strict=True)
-        ]
-    top = 1.05 * max(float(np.max(own.y)) for own in bars)
-    return chart.Chart(
-        title=f"{data.name}: solve rates of problems of {rows[0].evaluations[0].task}",
-        notes=["of each problem the samples of all seeds together", *left],
-        records=records,
-        panels=[
-            chart.Panel(
-                title=row.label,
-                series=[own],
-                x_label="solve rate",
-                y_label="share of problems",
-                x_limits=(0.0, 1.0),
-                y_limits=(0.0, top),
-                height=1.9,
-            )
-            for row, own in zip(rows, bars, strict=True)
-        ],
-        columns=chart.grid_columns(len(rows)),
     )

@@ -11,7 +11,7 @@ from advsweep.errors import ConfigError, NotFoundError, ReportError, UnknownName
 from advsweep.report.figures.chart import Chart
 from advsweep.report.figures.comparisons import acr, forest
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.evaluations import difficulty, diversity, passk
+from advsweep.report.figures.evaluations import diversity, passk
 from advsweep.report.figures.rates import frontier, rate
 from advsweep.report.figures.training import curves
 
@@ -20,7 +20,7 @@ from advsweep.report.figures.training import curves
 # It raises ReportError or NotFoundError if there is nothing to draw.
 FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
-    for function in (forest, rate, frontier, curves, passk, acr, diversity, difficulty)
+    for function in (forest, rate, frontier, curves, passk, acr, diversity)
 }
 
 

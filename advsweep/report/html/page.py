@@ -60,7 +60,6 @@ _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 # Title of each figure of `advsweep plot` on the page.
 _FIGURES = {
     "passk": "pass@k after training",
-    "difficulty": "solve rates of the problems",
 }
 
 

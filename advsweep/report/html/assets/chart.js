@@ -202,13 +202,6 @@ class Chart {
   drawSeries(plot, { label, colour, variant, mark, x, y, low, high }) {
     const group = svg("g", { class: "series", "data-label": label }, plot);
     group.style.setProperty("--own", colour);
-    if (mark === "bars") {
-      y.forEach((value, i) => svg("rect", {
-        class: "bar", x: this.px(x[i]), width: Math.max(this.px(x[i + 1]) - this.px(x[i]) - 1, 0.5),
-        y: this.py(value), height: Math.max(this.py(0) - this.py(value), 0),
-      }, group));
-      return;
-    }
     const isLine = !["points", "banded"].includes(mark);
     const known = (i) => Number.isFinite(this.px(x[i]) + this.py(y[i]));
     for (let i = 0; i < x.length; i++) {
@@ -271,7 +264,7 @@ class Chart {
   hover(at) {
     const points = this.shown.series.filter(({ mark }) => mark !== "run" && mark !== "fit").flatMap((series) =>
       Array.from(series.y, (y, i) => {
-        const x = series.mark === "bars" ? (series.x[i] + series.x[i + 1]) / 2 : series.x[i];
+        const x = series.x[i];
         const fall = series.mark === "points" ? this.py(y) - at.y : 0;
         return { series, i, x, y, away: Math.hypot(this.px(x) - at.x, fall), off: Math.abs(this.py(y) - at.y) };
       }).filter(({ away, off }) => Number.isFinite(away + off)));
