@@ -104,16 +104,10 @@ def audition(
         check_path(target)
     candidates = _candidates(names, objectives or ["clipped"])
     import_extra("transformers", "hf", "an audition")
-    from advsweep.backends.trl.audition import (
-        Audition,
-        AuditionSettings,
-        open_model,
-        sample_rollouts,
-    )
+    from advsweep.backends.trl.audition import Audition, open_model, sample_rollouts
 
     with tempfile.TemporaryDirectory() as folder:
-        if model is not None:
-            assert rollouts is not None
+        if model is not None and rollouts is not None:
             title = model
             opened, tokenizer = open_model(model, lora_rank)
             notes = RolloutNotes()
@@ -135,14 +129,14 @@ def audition(
             groups = sample_rollouts(
                 *(run, record.directory, last, tokenizer), prompts=_PROMPTS, rollouts=of_each
             )
-        settings = AuditionSettings(
+        tried = Audition(
+            *(opened, tokenizer, groups),
             updates=updates,
             kl=kl,
             group_size=group_size,
             temperature=temperature or 1.0,
             success_at=success_at,
         )
-        tried = Audition(opened, tokenizer, groups, settings)
     found: dict[str, Auditioned] = {}
     refused = {}
     with progress_bar("Auditions", len(candidates)) as progress:
@@ -170,8 +164,7 @@ def audition(
         write([drawn], target)
         echo_line(f"Wrote {target}.", err=True)
     if output == "json":
-        about = {"about": heading, "baseline": baseline}
-        print_json({**about, "candidates": records, "refused": refused})
+        print_json({"about": heading, "candidates": records, "refused": refused})
     elif output is not None:
         print_listing(records, output)
     else:

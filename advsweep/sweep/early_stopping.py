@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
@@ -23,7 +22,7 @@ ACR = "collapse/acr"
 Mean = Callable[[str, int, int], "float | None"]
 
 
-class Stopping(Component, ABC):
+class Stopping(Component):
     """Base of all rules. A rule keeps no state between its judgements.
 
     A subclass implements `is_due` and `judge`. A run that a rule ends is `pruned`, not failed.
@@ -33,17 +32,17 @@ class Stopping(Component, ABC):
         """Return the rule as the store keeps it; None if it never stops a run."""
         return self.plain()
 
-    @abstractmethod
     def is_due(self, step: int) -> bool:
-        """Return whether runs are judged after a step."""
+        """Return whether runs are judged after a step; by default they never are."""
+        return False
 
-    @abstractmethod
     def judge(self, mean: Mean, step: int) -> str | None:
         """Return why a run should stop after a step; None if it should continue.
 
         Args:
             mean: means of the metrics of the run and its replicates, up to this step.
         """
+        return None
 
 
 @dataclass(kw_only=True)
@@ -53,12 +52,6 @@ class NoStopping(Stopping):
     name: ClassVar[str] = "none"
 
     def rule(self) -> Plain | None:
-        return None
-
-    def is_due(self, step: int) -> bool:
-        return False
-
-    def judge(self, mean: Mean, step: int) -> str | None:
         return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,32 +58,8 @@ _STATES = 1 << 20
 _PASS_K = 8
 # Rollouts in one forward pass without a gradient.
 _ROWS = 512
-# Of the search for the length of an update: the first rate, the most trials, and how close, as a
-# logarithm of the KL's ratio, is close enough.
+# With which the search for the length of an update begins.
 _FIRST_RATE = 1e-5
-_TRIALS = 6
-_CLOSE = 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditionSettings:
-    """How candidates update.
-
-    Attributes:
-        updates: K, each with an equal share of the groups; at least 2.
-        kl: the length of an update is chosen so that all of those of RLOO change the answers'
-            distribution by this KL(π ‖ π'), in nats.
-        group_size: cut groups into groups of so many rollouts; None: leave them as they are.
-        temperature: at which the rollouts were sampled.
-        success_at: rollouts with at least this reward are right; None: those with the larger of
-            two rewards.
-    """
-
-    updates: int = 8
-    kl: float = 0.05
-    group_size: int | None = None
-    temperature: float = 1.0
-    success_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +71,7 @@ class Auditioned:
         token_entropy: by held-out prompt, the change of the mean entropy per token, in nats, at
             the tokens of its rollouts.
         half_cosine: cosine between the gradients of the first and the second half of the groups
-            before the first update; NaN if one of them is 0.
+            before the first update; 0 if one of them is 0.
     """
 
     answers: AnswerChanges
@@ -102,12 +79,8 @@ class Auditioned:
     half_cosine: float
 
 
-@dataclass(frozen=True)
-class _Tokens:
-    """The tokens of rollouts: a prompt and a completion of each."""
-
-    prompts: list[list[int]]
-    completions: list[list[int]]
+# The tokens of rollouts: the prompt of each, and the completion of each.
+_Tokens = tuple[list[list[int]], list[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -116,13 +89,11 @@ class _Share:
 
     Attributes:
         batch: the groups as an estimator sees them.
-        exists: whether a place of the batch is a rollout, as groups may differ in size.
         log_probs: log π of the tokens before the updates.
         mask: the tokens that exist.
     """
 
     batch: GroupBatch
-    exists: Bool[Tensor, "prompts rollouts"]
     tokens: _Tokens
     log_probs: Float[Tensor, "rollouts tokens"]
     mask: Bool[Tensor, "rollouts tokens"]
@@ -137,6 +108,13 @@ class Audition:
         model: of transformers, in evaluation mode. The weights that have a gradient are updated,
             and restored after each candidate.
         groups: with completions.
+        updates: K, each with an equal share of the groups; at least 2.
+        kl: the length of an update is chosen so that all of those of RLOO change the answers'
+            distribution by this KL(π ‖ π'), in nats.
+        group_size: cut groups into groups of so many rollouts; None: the commonest size.
+        temperature: at which the rollouts were sampled.
+        success_at: rollouts with at least this reward are right; None: those with the larger of
+            two rewards.
 
     Attributes:
         groups: the number of groups of the updates.
@@ -152,29 +130,37 @@ class Audition:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, groups: Sequence[RolloutGroup], settings: AuditionSettings
+        self,
+        model: Any,
+        tokenizer: Any,
+        groups: Sequence[RolloutGroup],
+        *,
+        updates: int = 8,
+        kl: float = 0.05,
+        group_size: int | None = None,
+        temperature: float = 1.0,
+        success_at: float | None = None,
     ) -> None:
-        self._model, self._tokenizer, self._settings = model, tokenizer, settings
+        self._model, self._tokenizer, self._temperature = model, tokenizer, temperature
         usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
         self.left_out = len(groups) - len(usable)
+        sizes = Counter(len(group.rewards) for group in usable) or {0: 0}
+        size = group_size or max(sizes, key=sizes.__getitem__)
         prompts = sorted({group.prompt for group in usable})
         random = np.random.default_rng(0)
         held_out = {prompts[n] for n in random.permutation(len(prompts))[: len(prompts) // 2]}
         training = [
-            piece
-            for group in usable
-            if group.prompt not in held_out
-            for piece in _cut(group, settings.group_size)
+            piece for group in usable if group.prompt not in held_out for piece in _cut(group, size)
         ]
         if not held_out or len(training) < 2:
             raise BatchError(
                 "expected completions and rewards of at least two prompts, and two groups for the "
                 f"updates, got {len(prompts)} and {len(training)}"
             )
-        self._threshold = _threshold(usable, settings.success_at)
+        self._threshold = _threshold(usable, success_at)
         self.groups = len(training)
         order = random.permutation(len(training))
-        parts = np.array_split(order, max(2, min(settings.updates, len(training))))
+        parts = np.array_split(order, max(2, min(updates, len(training))))
         self._shares = [
             self._share([training[place] for place in part], number, len(parts))
             for number, part in enumerate(parts, 1)
@@ -182,20 +168,17 @@ class Audition:
         self._hold_out([group for group in usable if group.prompt in held_out])
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         self._start = [weight.detach().clone() for weight in self._weights]
-        self.step_norm = self._choose_length()
+        self.step_norm = self._choose_length(kl)
 
-    def _choose_length(self) -> float:
+    def _choose_length(self, kl: float) -> float:
         """Return the length of an update with which RLOO's have the KL that is asked for."""
         weights = sum(weight.numel() for weight in self._weights)
-        rate = _FIRST_RATE
-        for _ in range(_TRIALS):
-            # AdamW's first step moves a weight by about the learning rate.
-            self.step_norm = rate * math.sqrt(weights)
+        # AdamW's first step moves a weight by about the learning rate.
+        self.step_norm = _FIRST_RATE * math.sqrt(weights)
+        for _ in range(4):
             found = float(self.audition(RLOO(), Clipped()).answers.kl.mean())
-            if abs(math.log(found / self._settings.kl)) < _CLOSE:
-                break
             # The KL of a short step grows with its square.
-            rate *= min(max(math.sqrt(self._settings.kl / found), 0.01), 100.0)
+            self.step_norm *= min(max(math.sqrt(kl / max(found, 1e-12)), 0.01), 100.0)
         return self.step_norm
 
     def _share(self, groups: Sequence[RolloutGroup], number: int, updates: int) -> _Share:
@@ -210,26 +193,21 @@ class Audition:
         for group in groups:
             own = slice(start, start := start + len(group.rewards))
             inputs = dict(group.inputs or {}) | {n: v[own].tolist() for n, v in means.items()}
-            lengths = [len(completion) for completion in tokens.completions[own]]
+            lengths = [len(completion) for completion in tokens[1][own]]
             complete.append(group._replace(lengths=lengths, inputs=inputs))
-        batch = batch_of(RolloutStep(number, complete), updates, least=2)
-        sizes = torch.tensor([len(group.rewards) for group in groups])
-        exists = torch.arange(batch.rewards.shape[1]) < sizes[:, None]
-        right = (batch.rewards >= self._threshold) & exists
+        batch = batch_of(RolloutStep(number, complete), updates)
+        right = (batch.rewards >= self._threshold).float()
         rows: list[Tensor] = []
         with torch.no_grad():
             for ids, mask, width in self._batches(tokens, _ROWS):
                 log_probs = _chosen(self._log_policy(ids, mask, width), ids)
                 kept = zip(log_probs, mask[:, -width:].bool(), strict=True)
                 rows += [row[is_token].cpu() for row, is_token in kept]
-        log_probs = pad_sequence(rows, batch_first=True)
-        sizes_of_rows = torch.tensor([len(row) for row in rows])
         return _Share(
-            batch=replace(batch, solve_rates=right.sum(dim=1) / sizes),
-            exists=exists,
+            batch=replace(batch, solve_rates=right.mean(dim=1)),
             tokens=tokens,
-            log_probs=log_probs,
-            mask=torch.arange(log_probs.shape[1]) < sizes_of_rows[:, None],
+            log_probs=pad_sequence(rows, batch_first=True),
+            mask=pad_sequence([torch.ones_like(row) for row in rows], batch_first=True) == 1,
         )
 
     def _hold_out(self, groups: Sequence[RolloutGroup]) -> None:
@@ -249,14 +227,13 @@ class Audition:
         for group in groups:
             prompts += [_prompt_tokens(self._tokenizer, group.prompt)] * len(group.rewards)
         texts = [text for group in groups for text in group.completions or ()]
-        return _Tokens(prompts, [_completion_tokens(self._tokenizer, text) for text in texts])
+        return prompts, [_completion_tokens(self._tokenizer, text) for text in texts]
 
     def _statistics(self, tokens: _Tokens) -> TokenStatistics:
         return completion_statistics(
             self._model,
-            tokens.prompts,
-            tokens.completions,
-            temperature=self._settings.temperature,
+            *tokens,
+            temperature=self._temperature,
             pad_id=self._tokenizer.pad_token_id,
             rows=_ROWS,
         )
@@ -264,13 +241,12 @@ class Audition:
     def _batches(self, tokens: _Tokens, rows: int) -> list[tuple[Tensor, Tensor, int]]:
         """Return ids, mask and width of the completions of each forward pass."""
         pad = self._tokenizer.pad_token_id
-        prompts, completions = tokens.prompts, tokens.completions
-        return list(completion_batches(self._model, prompts, completions, pad_id=pad, rows=rows))
+        return list(completion_batches(self._model, *tokens, pad_id=pad, rows=rows))
 
     def _log_policy(
         self, ids: Tensor, mask: Tensor, width: int
     ) -> Float[Tensor, "rollouts tokens vocabulary"]:
-        return log_policy(self._model, ids, mask, width, self._settings.temperature)
+        return log_policy(self._model, ids, mask, width, self._temperature)
 
     def lacking(self, estimator: Estimator) -> list[str]:
         """Return what an estimator needs that is not known of these rollouts."""
@@ -314,7 +290,6 @@ class Audition:
                     weight.copy_(start)
                     weight.grad = None
         before = self._before
-        lengths = [first.norm().item(), second.norm().item()]
         change = ((after.entropy - before.entropy) / before.lengths).double().numpy()
         return Auditioned(
             answers=answer_changes(
@@ -325,7 +300,7 @@ class Audition:
                 _PASS_K,
             ),
             token_entropy=np.array([change[rows].mean() for rows in self._of_prompts]),
-            half_cosine=(first @ second).item() / math.prod(lengths) if all(lengths) else math.nan,
+            half_cosine=torch.cosine_similarity(first, second, dim=0).item(),
         )
 
     def _inputs(
@@ -333,20 +308,17 @@ class Audition:
     ) -> tuple[_Tokens, LossInputs]:
         """Return the rollouts that have a gradient, and what a loss reads of them."""
         advantages = estimator.compute(share.batch)
-        values, keep = advantages.values[share.exists], advantages.keep[share.exists]
+        values, keep = advantages.values.flatten(0, 1), advantages.keep.flatten()
         used = keep & nonzero_rows(values) if objective.skips_exactly else keep
         rows = used.nonzero()[:, 0]
         old, places = share.log_probs[rows], rows.tolist()
-        tokens = _Tokens(
-            [share.tokens.prompts[row] for row in places],
-            [share.tokens.completions[row] for row in places],
-        )
-        return tokens, LossInputs(
+        prompts, completions = ([own[row] for row in places] for own in share.tokens)
+        return (prompts, completions), LossInputs(
             log_probs=old,
             old_log_probs=old,
             completion_mask=share.mask[rows],
             advantages=values[rows],
-            rollouts=int(advantages.in_denominators[share.exists].sum()),
+            rollouts=int(advantages.in_denominators.sum()),
             tokens=int(share.mask[keep].sum()),
             reference_log_probs=old if objective.needs_reference else None,
             sampler_log_probs=old if objective.needs_sampler else None,
@@ -359,10 +331,9 @@ class Audition:
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight)
         for tokens, inputs in updates:
-            if not tokens.prompts:
+            if not tokens[0]:
                 continue
-            sequences = zip(tokens.prompts, tokens.completions, strict=True)
-            longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
+            longest = max(len(prompt) + len(own) for prompt, own in zip(*tokens, strict=True))
             size = self._model.config.get_text_config().hidden_size * longest
             batches = self._batches(tokens, max(1, _STATES // size))
             start = 0
@@ -469,10 +440,8 @@ def _threshold(groups: Sequence[RolloutGroup], success_at: float | None) -> floa
     return values[1]
 
 
-def _cut(group: RolloutGroup, size: int | None) -> list[RolloutGroup]:
+def _cut(group: RolloutGroup, size: int) -> list[RolloutGroup]:
     """Return a group in pieces of a size, without the rest."""
-    if size is None:
-        return [group]
     inputs, completions = group.inputs or {}, group.completions or []
     places = [slice(end - size, end) for end in range(size, len(group.rewards) + 1, size)]
     return [

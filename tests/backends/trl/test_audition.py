@@ -12,7 +12,7 @@ import torch
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny.weights import export_folder, initial_weights
 from advsweep.backends.trl import audition as module
-from advsweep.backends.trl.audition import Audition, AuditionSettings, open_model
+from advsweep.backends.trl.audition import Audition, open_model
 from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators import ESTIMATORS
 from advsweep.logs.rollouts import RolloutGroup
@@ -57,7 +57,7 @@ def groups(opened):
 
 @pytest.fixture
 def tried(opened, groups):
-    return lambda **settings: Audition(*opened, groups, AuditionSettings(**settings))
+    return lambda **settings: Audition(*opened, groups, **settings)
 
 
 def weights_of(model):
@@ -95,7 +95,7 @@ def test_every_update_has_the_same_length(opened, groups, monkeypatch):
         step(self, optimizer)
         lengths.append((weights_of(model) - before).norm().item())
 
-    found = Audition(*opened, groups, AuditionSettings(updates=3))
+    found = Audition(*opened, groups, updates=3)
     monkeypatch.setattr(Audition, "_step", measured)
     for name in ("rloo", "grpo", "nsr"):
         found.audition(estimator(name), objective())
@@ -120,7 +120,7 @@ def test_right_answers_become_likelier_of_other_prompts(tried):
 
 def test_equal_halves_have_equal_gradients(opened, groups):
     mixed = [group for group in groups if 0 < sum(group.rewards) < SIZE][:2]
-    found = Audition(*opened, mixed * 4, AuditionSettings(updates=4))
+    found = Audition(*opened, mixed * 4, updates=4)
     assert found.groups == 4
     half = found.audition(estimator("rloo"), objective()).half_cosine
     assert half == pytest.approx(1, abs=1e-4)
@@ -153,9 +153,7 @@ def test_the_gradient_is_that_of_the_policy(tried, opened):
     gradient = found._gradient(loss, [inputs])
     total = 0.0
     advantages = inputs[1].advantages
-    for prompt, completion, advantage in zip(
-        inputs[0].prompts, inputs[0].completions, advantages, strict=True
-    ):
+    for prompt, completion, advantage in zip(*inputs[0], advantages, strict=True):
         assert completion[-1] == tokenizer.eos_token_id
         ids = torch.tensor([[*prompt, *completion]])
         log_p = torch.log_softmax(model(input_ids=ids).logits[0, :-1], dim=-1)
@@ -172,15 +170,16 @@ def test_own_rollouts_have_surprisal_like_their_entropy(tried):
     assert abs(tried(temperature=0.3).surprisal - tried(temperature=0.3).entropy) > 0.5
 
 
-def test_groups_may_differ_in_size_and_be_cut(opened, groups):
-    some = [g._replace(rewards=g.rewards[:n], completions=g.completions[:n])
-            for g, n in zip(groups, [8, 5, 3] * 4, strict=True)]  # fmt: skip
-    found = Audition(*opened, some, AuditionSettings(updates=2))
-    assert (found.audition(estimator("grpo"), objective()).answers.kl > 0).all()
-    whole, cut = (
-        Audition(*opened, groups, AuditionSettings(group_size=size)).groups for size in (None, 4)
-    )
+def test_groups_are_cut_to_one_size(opened, groups):
+    whole, cut = (Audition(*opened, groups, group_size=size).groups for size in (None, 4))
     assert cut == 2 * whole
+    mixed = [
+        group._replace(rewards=group.rewards[:n], completions=group.completions[:n])
+        for group, n in zip(groups, [8, 4, 4, 3] * 3, strict=True)
+    ]
+    found = Audition(*opened, mixed, updates=2)
+    assert all(share.batch.rewards.shape[1] == 4 for share in found._shares)
+    assert (found.audition(estimator("grpo"), objective()).answers.kl > 0).all()
 
 
 def test_what_an_estimator_needs(opened, groups, tried):
@@ -189,7 +188,7 @@ def test_what_an_estimator_needs(opened, groups, tried):
     assert found.lacking(estimator("intuitor")) == []
     assert found.lacking(estimator("aapo")) == ["ref_rewards"]
     with_references = [g._replace(inputs={"ref_rewards": [0.5] * SIZE}) for g in groups]
-    complete = Audition(*opened, with_references, AuditionSettings())
+    complete = Audition(*opened, with_references)
     assert complete.lacking(estimator("aapo")) == []
     complete.audition(estimator("aapo"), objective())
 
@@ -199,7 +198,7 @@ def test_no_gradient_is_an_error_and_leaves_the_weights(opened, groups, tried):
     before = weights_of(model)
     alike = [g._replace(rewards=[float(number % 2)] * SIZE) for number, g in enumerate(groups)]
     with pytest.raises(TrainingError, match="no rollout has a gradient"):
-        Audition(*opened, alike, AuditionSettings())
+        Audition(*opened, alike)
     assert torch.equal(weights_of(model), before)
 
 
@@ -207,7 +206,7 @@ def test_a_conversation_is_its_answer_and_needs_a_template(opened, groups):
     messages = json.dumps([{"role": "user", "content": "1 2="}])
     some = [g._replace(prompt=messages) for g in groups[:2]]
     with pytest.raises(BatchError, match="no chat template"):
-        Audition(*opened, [*some, *groups[2:]], AuditionSettings())
+        Audition(*opened, [*some, *groups[2:]])
     texts = [json.dumps([{"role": "assistant", "content": text}]) for text in groups[0].completions]
     _, tokenizer = opened
     for text, plain in zip(texts, groups[0].completions, strict=True):
@@ -231,20 +230,20 @@ def test_a_conversation_is_its_answer_and_needs_a_template(opened, groups):
 )
 def test_useless_rollouts(opened, groups, change, message):
     with pytest.raises(BatchError, match=message):
-        Audition(*opened, [change(group) for group in groups], AuditionSettings())
+        Audition(*opened, [change(group) for group in groups])
 
 
 def test_graded_rewards_with_a_threshold(opened, groups):
     graded = [g._replace(rewards=[0.9 * r for r in g.rewards]) for g in groups]
-    found = Audition(*opened, graded, AuditionSettings(success_at=0.9))
-    plain = Audition(*opened, groups, AuditionSettings())
+    found = Audition(*opened, graded, success_at=0.9)
+    plain = Audition(*opened, groups)
     assert found.solve_rates == pytest.approx(plain.solve_rates)
 
 
 def test_an_adapter_alone_is_updated(opened, groups):
     model, tokenizer = opened
     adapted, _ = open_model(model.name_or_path, lora_rank=2)
-    found = Audition(adapted, tokenizer, groups, AuditionSettings(updates=4))
+    found = Audition(adapted, tokenizer, groups, updates=4)
     trained = [name for name, weight in adapted.named_parameters() if weight.requires_grad]
     assert trained
     assert all("lora" in name for name in trained)
