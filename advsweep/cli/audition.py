@@ -230,8 +230,7 @@ def _heading(title: str, tried: Audition) -> str:
 
 def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
     if tried.left_out:
-        groups = counted(tried.left_out, "group")
-        yield f"{groups} left out, as completions or rewards are missing"
+        yield f"{counted(tried.left_out, 'group')} left out: completions or rewards are missing"
     if abs(tried.surprisal - tried.entropy) > _FOREIGN:
         yield (
             "other weights or another temperature may have sampled these rollouts: their surprisal "
