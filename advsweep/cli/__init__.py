@@ -27,7 +27,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code == 130:
             _say_interrupted()
-        elif not any(thread.name == "advsweep tracking" for thread in threading.enumerate()):
+        if not any(thread.name == "advsweep tracking" for thread in threading.enumerate()):
             raise
         # A tracker hangs (sweep/tracking/base.py): exit handlers of libraries would wait for it.
         with contextlib.suppress(OSError):
