@@ -48,8 +48,6 @@ _PROMPTS, _ROLLOUTS = 128, 32
 DIFFICULTIES = {"hard": (0.0, 1 / 3), "middle": (1 / 3, 2 / 3), "easy": (2 / 3, 1.0)}
 # A model's own rollouts have about equal surprisal and entropy, in nats per token.
 _FOREIGN = 0.2
-# With a smaller share of the rollouts as effective sample, their weights say little.
-_FEW = 0.5
 
 
 def audition(
@@ -236,7 +234,8 @@ def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
             "other weights or another temperature may have sampled these rollouts: their surprisal "
             f"is {tried.surprisal:.2f} nats per token, the model's entropy {tried.entropy:.2f}"
         )
-    if few := [record["candidate"] for record in records if record["sample_share"] < _FEW]:
+    # With a smaller effective sample the weights of rollouts say little.
+    if few := [record["candidate"] for record in records if record["sample_share"] < 0.5]:
         yield (
             f"importance sampling is unreliable, as the policy changes too much, of "
             f"{first_of(few, 3)}; try a smaller --kl"

@@ -37,6 +37,7 @@ from advsweep.logs.rollout_metrics import batch_of
 from advsweep.logs.rollouts import INPUTS, RolloutGroup, RolloutStep
 from advsweep.objectives.base import LossInputs
 from advsweep.objectives.clipped import Clipped
+from advsweep.packages import import_extra
 from advsweep.statistics.reweighting import AnswerChanges, answer_changes
 
 if TYPE_CHECKING:
@@ -369,9 +370,8 @@ def open_model(path: str, lora_rank: int = 0) -> tuple[Any, Any]:
     described = HfModel(path=path, lora_rank=lora_rank)
     tokenizer, model = load_tokenizer(described), load_model(described)
     if lora_rank:
-        from peft import get_peft_model
-
-        model = get_peft_model(model, lora_config(described))
+        peft = import_extra("peft", "trl", "a LoRA adapter")
+        model = peft.get_peft_model(model, lora_config(described))
     return model, tokenizer
 
 
