@@ -27,9 +27,9 @@ def main() -> None:
     except SystemExit as end:
         if end.code == 130:
             _say_interrupted()
-        if not any(thread.name == "advsweep tracking" for thread in threading.enumerate()):
+        elif not any(thread.name == "advsweep tracking" for thread in threading.enumerate()):
             raise
-        # A tracker hangs (sweep/tracking/base.py): exit handlers of libraries would wait for it.
+        # A tracker may hang (sweep/tracking/base.py): exit handlers would wait for it.
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(end.code if isinstance(end.code, int) else int(bool(end.code)))

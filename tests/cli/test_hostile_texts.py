@@ -407,6 +407,8 @@ def test_the_watched_status(terminal, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("time.sleep", interrupt)
+    # An interrupted command ends its process at once, which is that of the tests here.
+    monkeypatch.setattr("os._exit", sys.exit)
     clear, text = terminal("status", "--watch").out.partition("\x1b[2J")[::2]
     assert clear == "\x1b[H"
     assert r"\x1b]52;c;ZXZpbA==\x07" in text
