@@ -42,7 +42,7 @@ ESTIMATORS = (
 )
 # Weights that favour failures: the worst of every range.
 FAILURES = ("asym_grpo", "a_grae", "grpo_n")
-MEASURES = ("log_odds", "pass@1", "pass@8", "token_entropy", "half_cosine")
+MEASURES = ("log_odds", "pass@1", "pass@8", "token_entropy")
 # Measures of the audition, and what they should predict. The first is the primary one.
 PAIRS = {
     "log_odds": "pass@1",

@@ -71,8 +71,8 @@ class Auditioned:
         answers: the answers to the held-out prompts.
         token_entropy: by held-out prompt, the change of the mean entropy per token, in nats, at
             the tokens of its rollouts.
-        half_cosine: cosine between the gradients of the first and the second half of the groups
-            before the first update; 0 if one of them is 0.
+        half_cosine: cosine between the sums of the gradients of every other update, each of half
+            of the groups; 0 if one of them is 0.
     """
 
     answers: AnswerChanges
@@ -143,6 +143,7 @@ class Audition:
         success_at: float | None = None,
     ) -> None:
         self._model, self._tokenizer, self._temperature = model, tokenizer, temperature
+        self._width = model.config.get_text_config().hidden_size
         usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
         self.left_out = len(groups) - len(usable)
         sizes = Counter(len(group.rewards) for group in usable) or {0: 0}
@@ -242,6 +243,8 @@ class Audition:
     def _batches(self, tokens: _Tokens, rows: int) -> list[tuple[Tensor, Tensor, int]]:
         """Return ids, mask and width of the completions of each forward pass."""
         pad = self._tokenizer.pad_token_id
+        if not tokens[0]:
+            return []
         return list(completion_batches(self._model, *tokens, pad_id=pad, rows=rows))
 
     def _log_policy(
@@ -270,19 +273,16 @@ class Audition:
         updates = [self._inputs(share, estimator, objective) for share in self._shares]
         # The length of a step is set after it.
         optimizer = torch.optim.AdamW(self._weights, lr=_FIRST_RATE, weight_decay=0.0)
-        half = len(updates) // 2
+        halves = [torch.zeros(1, device=self._model.device) for _ in range(2)]
         try:
-            first = self._gradient(objective, updates[:half])
-            second = self._gradient(objective, updates[half:])
-            moved = 0
-            for update in updates:
-                gradient = self._gradient(objective, [update])
+            for number, update in enumerate(updates):
+                gradient = self._gradient(objective, *update)
+                halves[number % 2] = halves[number % 2] + gradient
                 if not gradient.isfinite().all():
                     raise TrainingError("expected finite gradients; try a smaller --kl")
                 if gradient.any():
                     self._step(optimizer)
-                    moved += 1
-            if not moved:
+            if not any(half.any() for half in halves):
                 raise TrainingError("no rollout has a gradient")
             after = self._statistics(self._held_out)
         finally:
@@ -301,7 +301,7 @@ class Audition:
                 _PASS_K,
             ),
             token_entropy=np.array([change[rows].mean() for rows in self._of_prompts]),
-            half_cosine=torch.cosine_similarity(first, second, dim=0).item(),
+            half_cosine=torch.cosine_similarity(halves[0], halves[1], dim=0).item(),
         )
 
     def _inputs(
@@ -326,27 +326,24 @@ class Audition:
         )
 
     def _gradient(
-        self, objective: Objective, updates: Sequence[tuple[_Tokens, LossInputs]]
+        self, objective: Objective, tokens: _Tokens, inputs: LossInputs
     ) -> Float[Tensor, " weights"]:
-        """Return the gradient of the sum of the updates' losses; the weights have it too."""
+        """Return the gradient of an update's loss; the weights have it too."""
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight)
-        for tokens, inputs in updates:
-            if not tokens[0]:
-                continue
-            longest = max(len(prompt) + len(own) for prompt, own in zip(*tokens, strict=True))
-            size = self._model.config.get_text_config().hidden_size * longest
-            batches = self._batches(tokens, max(1, _STATES // size))
-            start = 0
-            for ids, mask, width in batches:
-                log_p = self._log_policy(ids, mask, width)
-                entropies = None
-                if objective.needs_entropy:
-                    entropies = -(log_p.exp() * log_p).sum(dim=-1)
-                some = slice(start, start := start + len(ids))
-                part = _part(inputs, some, width, len(batches), ids.device)
-                own = replace(part, log_probs=_chosen(log_p, ids), entropies=entropies)
-                torch.autograd.backward(objective.loss(own).loss / len(batches))
+        sequences = zip(*tokens, strict=True)
+        longest = max((len(prompt) + len(own) for prompt, own in sequences), default=1)
+        batches = self._batches(tokens, max(1, _STATES // (self._width * longest)))
+        start = 0
+        for ids, mask, width in batches:
+            log_p = self._log_policy(ids, mask, width)
+            entropies = None
+            if objective.needs_entropy:
+                entropies = -(log_p.exp() * log_p).sum(dim=-1)
+            some = slice(start, start := start + len(ids))
+            part = _part(inputs, some, width, len(batches), ids.device)
+            own = replace(part, log_probs=_chosen(log_p, ids), entropies=entropies)
+            torch.autograd.backward(objective.loss(own).loss / len(batches))
         return torch.cat([weight.grad.flatten() for weight in self._weights])
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:

@@ -120,10 +120,10 @@ def test_right_answers_become_likelier_of_other_prompts(tried):
 
 def test_equal_halves_have_equal_gradients(opened, groups):
     mixed = [group for group in groups if 0 < sum(group.rewards) < SIZE][:2]
-    found = Audition(*opened, mixed * 4, updates=4)
+    found = Audition(*opened, mixed * 4, updates=4, kl=1e-4)
     assert found.groups == 4
     half = found.audition(estimator("rloo"), objective()).half_cosine
-    assert half == pytest.approx(1, abs=1e-4)
+    assert half == pytest.approx(1, abs=1e-2)
 
 
 def test_a_scale_of_advantages_has_no_effect(tried):
@@ -137,10 +137,10 @@ def test_a_gradient_in_parts_is_that_of_the_whole(tried, monkeypatch, name):
     loss = objective("clipped", ratio="sequence") if name == "gspo" else objective(name)
     found = tried(updates=2)
     loss = loss.for_completions(6)
-    inputs = [found._inputs(share, estimator("psr"), loss) for share in found._shares]
-    whole = found._gradient(loss, inputs)
+    inputs = found._inputs(found._shares[0], estimator("psr"), loss)
+    whole = found._gradient(loss, *inputs)
     monkeypatch.setattr(module, "_STATES", 16 * 12 * 3)
-    assert found._gradient(loss, inputs) == pytest.approx(whole, rel=1e-3, abs=1e-6)
+    assert found._gradient(loss, *inputs) == pytest.approx(whole, rel=1e-3, abs=1e-6)
 
 
 def test_the_gradient_is_that_of_the_policy(tried, opened):
@@ -150,7 +150,7 @@ def test_the_gradient_is_that_of_the_policy(tried, opened):
     loss = objective("clipped", aggregation="seq_mean_token_sum")
     share = found._shares[0]
     inputs = found._inputs(share, estimator("rloo"), loss)
-    gradient = found._gradient(loss, [inputs])
+    gradient = found._gradient(loss, *inputs)
     total = 0.0
     advantages = inputs[1].advantages
     for prompt, completion, advantage in zip(*inputs[0], advantages, strict=True):
