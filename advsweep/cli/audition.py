@@ -218,11 +218,10 @@ def _record(
 
 
 def _heading(title: str, tried: Audition) -> str:
-    prompts, rollouts = len(tried.solve_rates), tried.rollouts
     return (
         f"{title}: {counted(tried.groups, 'group')} for updates of length {tried.step_norm:.3g}; "
-        f"held out: {counted(prompts, 'prompt')} with {counted(rollouts, 'rollout')}, solve rate "
-        f"{tried.solve_rates.mean():.3g}"
+        f"held out: {counted(len(tried.solve_rates), 'prompt')} with "
+        f"{counted(tried.rollouts, 'rollout')}, solve rate {tried.solve_rates.mean():.3g}"
     )
 
 

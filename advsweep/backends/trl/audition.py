@@ -143,7 +143,7 @@ class Audition:
         success_at: float | None = None,
     ) -> None:
         self._model, self._tokenizer, self._temperature = model, tokenizer, temperature
-        self._width = model.config.get_text_config().hidden_size
+        self._config = model.config.get_text_config()
         usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
         self.left_out = len(groups) - len(usable)
         sizes = Counter(len(group.rewards) for group in usable) or {0: 0}
@@ -229,7 +229,12 @@ class Audition:
         for group in groups:
             prompts += [_prompt_tokens(self._tokenizer, group.prompt)] * len(group.rewards)
         texts = [text for group in groups for text in group.completions or ()]
-        return prompts, [_completion_tokens(self._tokenizer, text) for text in texts]
+        completions = [_completion_tokens(self._tokenizer, text) for text in texts]
+        # The last token is predicted, and needs no place.
+        longest = max(map(len, map(list.__add__, prompts, completions))) - 1
+        if longest > (most := self._config.max_position_embeddings):
+            raise BatchError(f"expected at most {most:,} tokens with the prompt, got {longest:,}")
+        return prompts, completions
 
     def _statistics(self, tokens: _Tokens) -> TokenStatistics:
         return completion_statistics(
@@ -333,7 +338,7 @@ class Audition:
             weight.grad = torch.zeros_like(weight)
         sequences = zip(*tokens, strict=True)
         longest = max((len(prompt) + len(own) for prompt, own in sequences), default=1)
-        batches = self._batches(tokens, max(1, _STATES // (self._width * longest)))
+        batches = self._batches(tokens, max(1, _STATES // (self._config.hidden_size * longest)))
         start = 0
         for ids, mask, width in batches:
             log_p = self._log_policy(ids, mask, width)

@@ -233,6 +233,12 @@ def test_useless_rollouts(opened, groups, change, message):
         Audition(*opened, [change(group) for group in groups])
 
 
+def test_rollouts_that_do_not_fit_the_model(opened, groups):
+    long = [g._replace(completions=[text + "1" * 40 for text in g.completions]) for g in groups]
+    with pytest.raises(BatchError, match=r"expected at most \d+ tokens with the prompt, got 4"):
+        Audition(*opened, long)
+
+
 def test_graded_rewards_with_a_threshold(opened, groups):
     graded = [g._replace(rewards=[0.9 * r for r in g.rewards]) for g in groups]
     found = Audition(*opened, graded, success_at=0.9)
