@@ -10,7 +10,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,6 @@ from scipy.special import stdtrit
 
 from advsweep.report.figures.style import RowStyle
 from advsweep.statistics.intervals import LEVEL, Estimate
-
-if TYPE_CHECKING:
-    pass
 
 Record = dict[str, Any]
 

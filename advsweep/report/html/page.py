@@ -108,9 +108,8 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
             notes.append(f"no {title}: {error}")
             continue
         notes += [f"{title}: {note}" for note in made.notes]
-        of_rows = {row["label"] for row in rows} >= {panel.title for panel in made.panels}
         panels = [_collect_panel(panel) for panel in made.panels]
-        figures.append({"title": title, "multiples": of_rows, "panels": panels})
+        figures.append({"title": title, "panels": panels})
     return {
         "rows": rows,
         "first": _FIRST_SHOWN,

@@ -74,10 +74,10 @@ function logTicks(low, high) {
  * points.
  */
 class Chart {
-  constructor(host, content, height = HEIGHT) {
+  constructor(host, content) {
     this.host = host;
     this.content = content;
-    this.height = height;
+    this.height = HEIGHT;
     this.zoom = null;
     this.root = svg("svg", { class: "chart", role: "img" }, host);
     this.readout = html("div", { class: "readout", hidden: "" }, host);

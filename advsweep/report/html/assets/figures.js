@@ -89,8 +89,8 @@ function startFigures() {
   const shownRows = () => DATA.rows.filter((row) => isShown(row.label));
   const asChosen = (series) => ({ ...series, low: bands.checked || series.mark === "points" ? series.low : null });
 
-  function addChart({ head, host }, content, height) {
-    const chart = new Chart(host, content, height);
+  function addChart({ head, host }, content) {
+    const chart = new Chart(host, content);
     const reset = html("button", { type: "button", class: "reset" }, head, "reset zoom");
     reset.addEventListener("click", () => chart.reset());
     draws.push(() => chart.draw());
@@ -130,28 +130,21 @@ function startFigures() {
     for (const menu of [x, y]) menu.addEventListener("change", () => chart.reset());
   }
 
-  // The figures of `advsweep plot`: those with a panel for each row stand below each other.
+  // The figures of `advsweep plot`.
   const looks = new Map(DATA.rows.map((row) => [row.label, row]));
-  for (const { title, panels: parts, multiples } of DATA.figures) {
-    const host = multiples ? panel(panels, true) : null;
-    if (host) {
-      html("span", { class: "title" }, host.head, title);
-      host.host.classList.add("multiples");
-    }
+  for (const { title, panels: parts } of DATA.figures) {
     for (const part of parts) {
-      const made = panel(host ? host.host : panels);
-      html("span", { class: "title" }, made.head, host ? part.title : `${title}${part.title && `: ${part.title}`}`);
-      if (host) draws.push(() => { made.figure.hidden = !isShown(part.title); });
-      const own = host ? looks.get(part.title) : null;
+      const made = panel(panels);
+      html("span", { class: "title" }, made.head, `${title}${part.title && `: ${part.title}`}`);
       const series = part.series.map((line) => ({
-        ...(own || looks.get(line.label)), ...line, within: part.within,
+        ...looks.get(line.label), ...line, within: part.within,
         y: numbers(line.y), low: numbers(line.low), high: numbers(line.high),
       }));
       addChart(made, () => ({
         ...part,
         name: title,
-        series: own ? series : series.filter(({ label }) => isShown(label)).map(asChosen),
-      }), host ? 160 : undefined);
+        series: series.filter(({ label }) => isShown(label)).map(asChosen),
+      }));
     }
   }
 

@@ -2,10 +2,10 @@
 
 const FORESTS = 4;
 
-function panel(host, wide = false) {
-  const figure = html("figure", { class: wide ? "panel wide" : "panel" }, host);
+function panel(host) {
+  const figure = html("figure", { class: "panel" }, host);
   const head = html("figcaption", {}, figure);
-  return { figure, head, host: html("div", { class: "host" }, figure) };
+  return { head, host: html("div", { class: "host" }, figure) };
 }
 
 function addMenu(host, label, names, value) {
