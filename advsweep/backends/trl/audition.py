@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.loading import load_model, load_tokenizer, lora_config
 from advsweep.backends.trl.sampling import (
+    chosen_tokens,
     completion_batches,
     completion_statistics,
     log_policy,
@@ -170,10 +170,10 @@ class Audition:
         self._hold_out([group for group in usable if group.prompt in held_out])
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         self._start = [weight.detach().clone() for weight in self._weights]
-        self.step_norm = self._choose_length(kl)
+        self._choose_length(kl)
 
-    def _choose_length(self, kl: float) -> float:
-        """Return the length of an update with which RLOO's have the KL that is asked for."""
+    def _choose_length(self, kl: float) -> None:
+        """Choose the length of an update with which RLOO's have the KL that is asked for."""
         weights = sum(weight.numel() for weight in self._weights)
         # AdamW's first step moves a weight by about the learning rate.
         self.step_norm = _FIRST_RATE * math.sqrt(weights)
@@ -181,11 +181,10 @@ class Audition:
             found = float(self.audition(RLOO(), Clipped()).answers.kl.mean())
             # The KL of a short step grows with its square.
             self.step_norm *= min(max(math.sqrt(kl / max(found, 1e-12)), 0.01), 100.0)
-        return self.step_norm
 
     def _share(self, groups: Sequence[RolloutGroup], number: int, updates: int) -> _Share:
         tokens = self._tokens(groups)
-        known = self._statistics(tokens)
+        known = self._statistics(tokens, each_token=True)
         means = {
             "token_entropy": known.surprisal / known.lengths,
             "token_entropy_exact": known.entropy / known.lengths,
@@ -199,17 +198,12 @@ class Audition:
             complete.append(group._replace(lengths=lengths, inputs=inputs))
         batch = batch_of(RolloutStep(number, complete), updates)
         right = (batch.rewards >= self._threshold).float()
-        rows: list[Tensor] = []
-        with torch.no_grad():
-            for ids, mask, width in self._batches(tokens, _ROWS):
-                log_probs = _chosen(self._log_policy(ids, mask, width), ids)
-                kept = zip(log_probs, mask[:, -width:].bool(), strict=True)
-                rows += [row[is_token].cpu() for row, is_token in kept]
+        log_probs = known.tokens["log_probs"]
         return _Share(
             batch=replace(batch, solve_rates=right.mean(dim=1)),
             tokens=tokens,
-            log_probs=pad_sequence(rows, batch_first=True),
-            mask=pad_sequence([torch.ones_like(row) for row in rows], batch_first=True) == 1,
+            log_probs=log_probs,
+            mask=torch.arange(log_probs.shape[1]) < known.lengths[:, None],
         )
 
     def _hold_out(self, groups: Sequence[RolloutGroup]) -> None:
@@ -236,26 +230,15 @@ class Audition:
             raise BatchError(f"expected at most {most:,} tokens with the prompt, got {longest:,}")
         return prompts, completions
 
-    def _statistics(self, tokens: _Tokens) -> TokenStatistics:
+    def _statistics(self, tokens: _Tokens, *, each_token: bool = False) -> TokenStatistics:
         return completion_statistics(
             self._model,
             *tokens,
             temperature=self._temperature,
             pad_id=self._tokenizer.pad_token_id,
             rows=_ROWS,
+            each_token=each_token,
         )
-
-    def _batches(self, tokens: _Tokens, rows: int) -> list[tuple[Tensor, Tensor, int]]:
-        """Return ids, mask and width of the completions of each forward pass."""
-        pad = self._tokenizer.pad_token_id
-        if not tokens[0]:
-            return []
-        return list(completion_batches(self._model, *tokens, pad_id=pad, rows=rows))
-
-    def _log_policy(
-        self, ids: Tensor, mask: Tensor, width: int
-    ) -> Float[Tensor, "rollouts tokens vocabulary"]:
-        return log_policy(self._model, ids, mask, width, self._temperature)
 
     def lacking(self, estimator: Estimator) -> list[str]:
         """Return what an estimator needs that is not known of these rollouts."""
@@ -280,8 +263,10 @@ class Audition:
         optimizer = torch.optim.AdamW(self._weights, lr=_FIRST_RATE, weight_decay=0.0)
         halves = [torch.zeros(1, device=self._model.device) for _ in range(2)]
         try:
-            for number, update in enumerate(updates):
-                gradient = self._gradient(objective, *update)
+            for number, (tokens, inputs) in enumerate(updates):
+                if not tokens[0]:
+                    continue  # no rollout has a gradient
+                gradient = self._gradient(objective, tokens, inputs)
                 halves[number % 2] = halves[number % 2] + gradient
                 if not gradient.isfinite().all():
                     raise TrainingError("expected finite gradients; try a smaller --kl")
@@ -336,18 +321,19 @@ class Audition:
         """Return the gradient of an update's loss; the weights have it too."""
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight)
-        sequences = zip(*tokens, strict=True)
-        longest = max((len(prompt) + len(own) for prompt, own in sequences), default=1)
-        batches = self._batches(tokens, max(1, _STATES // (self._config.hidden_size * longest)))
+        longest = max(len(prompt) + len(own) for prompt, own in zip(*tokens, strict=True))
+        rows = max(1, _STATES // (self._config.hidden_size * longest))
+        pad = self._tokenizer.pad_token_id
+        batches = list(completion_batches(self._model, *tokens, pad_id=pad, rows=rows))
         start = 0
         for ids, mask, width in batches:
-            log_p = self._log_policy(ids, mask, width)
+            log_p = log_policy(self._model, ids, mask, width, self._temperature)
             entropies = None
             if objective.needs_entropy:
                 entropies = -(log_p.exp() * log_p).sum(dim=-1)
             some = slice(start, start := start + len(ids))
             part = _part(inputs, some, width, len(batches), ids.device)
-            own = replace(part, log_probs=_chosen(log_p, ids), entropies=entropies)
+            own = replace(part, log_probs=chosen_tokens(log_p, ids), entropies=entropies)
             torch.autograd.backward(objective.loss(own).loss / len(batches))
         return torch.cat([weight.grad.flatten() for weight in self._weights])
 
@@ -406,17 +392,10 @@ def sample_rollouts(
     return groups
 
 
-def _chosen(log_p: Tensor, ids: Tensor) -> Float[Tensor, "rollouts tokens"]:
-    """Return log π of the tokens that were sampled."""
-    width = log_p.shape[1]
-    return log_p.gather(2, ids[:, -width:, None])[:, :, 0]
-
-
 def _part(
     inputs: LossInputs, rows: slice, width: int, parts: int, device: torch.device
 ) -> LossInputs:
     """Return one of the parts in which a loss is computed, with completions up to a width."""
-
     own = {name: v[rows].to(device) for name, v in vars(inputs).items() if isinstance(v, Tensor)}
     return replace(
         inputs,

@@ -162,25 +162,32 @@ _LOGITS = 1 << 27
 
 @torch.no_grad()
 def completion_statistics(
-    model: Any, prompts: Texts, completions: Texts, *, temperature: float, pad_id: int, rows: int
+    model: Any,
+    prompts: Texts,
+    completions: Texts,
+    *,
+    temperature: float,
+    pad_id: int,
+    rows: int,
+    each_token: bool = False,
 ) -> TokenStatistics:
     """Compute the statistics of completions by forward passes; the result is on the CPU.
 
     Args:
         rows: the most completions of one forward pass.
+        each_token: whether to keep log π of every token, as `log_probs`.
     """
     parts = []
     for ids, mask, tokens in completion_batches(
         model, prompts, completions, pad_id=pad_id, rows=rows
     ):
         log_p, generated = log_policy(model, ids, mask, tokens, temperature), mask[:, -tokens:] > 0
-        of_tokens = (
-            -log_p.gather(2, ids[:, -tokens:, None])[:, :, 0],
-            torch.special.entr(log_p.exp()).sum(dim=-1),
-            certainty(log_p),
-        )
+        chosen = chosen_tokens(log_p, ids).where(generated, 0.0)
+        of_tokens = (-chosen, torch.special.entr(log_p.exp()).sum(dim=-1), certainty(log_p))
         sums = [values.where(generated, 0.0).sum(dim=1) for values in of_tokens]
-        parts.append(TokenStatistics(generated.sum(dim=1).float(), sums[0], sums[1], sums[2]))
+        kept = {"log_probs": chosen} if each_token else {}
+        lengths = generated.sum(dim=1).float()
+        parts.append(TokenStatistics(lengths, sums[0], sums[1], sums[2], kept))
     return TokenStatistics.join(parts)
 
 
@@ -276,6 +283,11 @@ def log_policy(
         use_cache=False,
     ).logits[:, :-1]
     return torch.log_softmax(logits.to(dtype) / temperature, dim=-1)
+
+
+def chosen_tokens(log_p: LogPolicy, ids: Padded) -> PerToken:
+    """Return log π of the tokens of completions, which end the rows of ids."""
+    return log_p.gather(2, ids[:, -log_p.shape[1] :, None])[:, :, 0]
 
 
 def certainty(log_p: LogPolicy) -> Float[Tensor, " *rows"]:
