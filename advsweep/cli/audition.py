@@ -98,6 +98,9 @@ def audition(
     """
     if (model is None) is not (rollouts is None) or (source is None) is (model is None):
         raise ConfigError("expected RUN, or --model with --rollouts")
+    for option, value in (("--kl", kl), ("--temperature", temperature)):
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"{option}: expected a number above 0, got {value:g}")
     if target is not None:
         check_path(target)
     candidates = _candidates(names, objectives or ["clipped"])

@@ -98,6 +98,9 @@ def test_rollouts_of_another_temperature_are_noticed(call):
         (["1", "-e", "gripo"], ["gripo", "grpo"]),
         (["1", "--objectives", "clip"], ["clip"]),
         (["1", "-o", "x.txt"], [".png"]),
+        (["1", "--kl", "0"], ["--kl: expected a number above 0, got 0"]),
+        (["1", "--kl", "-1"], ["--kl: expected a number above 0, got -1"]),
+        (["1", "--temperature", "nan"], ["--temperature: expected a number above 0, got nan"]),
     ],
 )
 def test_refusals(refused, arguments, words):
