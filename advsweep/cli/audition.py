@@ -76,14 +76,14 @@ def audition(
             problems.
 
     Options:
-        --step N >= 0: Of the run, after this step (default: last).
+        --step N >= 0: Weights after this step (default: last).
         --model PATH_OR_ID: In place of a run, a folder or a hub's name.
         --rollouts PATH: What the model sampled: dumps of TRL or verl, or JSON lines {step,
             prompt, completions, rewards}.
-        --estimators, -e NAME,... (names): Try these, the baseline first.
-        --objectives NAME,...: Each with these losses (default: clipped).
+        --estimators, -e NAME,... (names): Try these; the first is the baseline.
+        --objectives NAME,...: Try each with these losses (default: clipped).
         --updates N >= 2: Updates of each estimator.
-        --kl NATS: Choose the length of updates by RLOO's KL of an answer.
+        --kl NATS: Sets the step size: the KL of an answer after RLOO's updates.
         --group-size N >= 2: Cut groups to this size.
         --lora-rank N >= 0: Update a LoRA adapter of this rank; 0: all weights.
         --temperature T: Of the sampling (default: the run's; 1).
@@ -239,8 +239,8 @@ def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
     # With a smaller effective sample the weights of rollouts say little.
     if few := [record["candidate"] for record in records if record["sample_share"] < 0.5]:
         yield (
-            f"importance sampling is unreliable, as the policy changes too much, of "
-            f"{first_of(few, 3)}; try a smaller --kl"
+            f"importance sampling is unreliable for {first_of(few, 3)}, as the policy changes too "
+            "much; try a smaller --kl"
         )
 
 
@@ -262,7 +262,9 @@ def _print(
         echo()
         print_columns(["candidate", *columns.values(), "cos"], rows)
         echo()
-        echo_line(f"{baseline}: changes; others: differences to it (95 %, over held-out prompts)")
+        echo_line(
+            f"{baseline}: change; other rows: difference to it; ±: 95 % over held-out prompts"
+        )
     if refused:
         echo()
         print_columns(("not tried", "why"), list(refused.items()))

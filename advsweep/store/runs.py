@@ -226,9 +226,9 @@ class Runs(StorePart):
         return {status: counts[status] for status in Status}
 
     def count_steps(self, sweep: str | None = None) -> tuple[int, int]:
-        """Return the steps behind runs, of a sweep or of all, and all their steps.
+        """Return how many steps the runs of a sweep, or all runs, have done, and should do.
 
-        What ended for good counts in full: it needs no more training.
+        Runs that ended for good count in full: they need no more training.
         """
         ended = RUNS.c.status.in_((Status.DONE, Status.FAILED, Status.PRUNED))
         behind = case((ended, RUNS.c.steps), else_=RUNS.c.step)

@@ -103,8 +103,8 @@ class SweepStatus:
 
     Attributes:
         states: number of runs in each state, zeros included.
-        trained, steps: the steps behind the runs, and all their steps.
-        seconds_left: the time for the others at the speed of the running runs; None if missing.
+        trained, steps: how many steps the runs have done, and should do.
+        seconds_left: the time for the rest at the speed of the running runs; None if unknown.
         running: a row for each run that a process trains: the seconds since its process's last
             heartbeat, the speed over its newest steps without evaluations, and the seconds that
             its remaining steps take at that speed; None if missing.

@@ -43,7 +43,7 @@ def test_the_table_of_a_run(call):
     assert head.split() == ["candidate", "log-odds", "pass@1", "pass@8", "entropy", "cos"]
     assert sorted(row.split()[0] for row in rows[:3]) == ["grpo", "nsr", "psr"]
     assert "aapo       needs ref_rewards" in out
-    assert "grpo: changes; others: differences to it" in out
+    assert "grpo: change; other rows: difference to it; ±: 95 % over held-out prompts" in out
     assert max(map(len, out.splitlines()[2:])) <= 80
     assert err == "Wrote audition.svg.\n"
 
