@@ -43,6 +43,13 @@ def test_count_by_status_has_every_status(store, ids):
         store.runs.count_by_status("fife")
 
 
+def test_steps_of_runs_that_ended_count_in_full(store, ids):
+    store.leases.heartbeat(ids[0], step=3, stage="training")
+    # Of 100 steps each, runs 3 and 4 need no more, run 1 has done 3, and runs 2, 5 and 6 none.
+    assert store.runs.count_steps("five") == (203, 500)
+    assert store.runs.count_steps() == (203, 600)
+
+
 def test_last_finished_runs_come_first(store, ids, clock):
     for run_id in (ids[5], ids[4]):
         clock.forward(1)

@@ -1,4 +1,4 @@
-"""Findings, forest plots and solve rates of the page, in a browser."""
+"""Findings, forest plots and figures of the page, in a browser."""
 
 from __future__ import annotations
 
@@ -72,15 +72,6 @@ def test_a_forest_has_a_line_for_each_row_and_a_menu_of_columns(page):
     assert "higher is better" in forest.inner_text()
     outcomes = [line.get_attribute("data-outcome") for line in lines.all()]
     assert outcomes == ["not significant", "same for every seed"] * 2
-
-
-def test_solve_rates_follow_the_legend(page):
-    problems = _figure(page, "solve rates of the problems")
-    titles = problems.locator("figure:not([hidden]) .title")
-    assert len(titles.all()) == 7
-    assert problems.locator("figure").first.locator(".bar").count() == 10
-    page.get_by_role("group", name="Rows shown").get_by_role("button", name="none").click()
-    assert len(titles.all()) == 0
 
 
 @pytest.mark.parametrize(("media", "width"), [("screen", 400), ("screen", 640), ("print", 700)])
