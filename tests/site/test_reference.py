@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import site_estimators
 import site_math
-import site_objectives
+import site_pages
 import site_reference
 import site_text
 
@@ -72,8 +72,8 @@ def test_presets_are_members_without_a_component_of_their_name(reference: dict[s
     assert "| `standard` |" not in presets
 
 
-def test_every_estimator_has_a_page_and_a_line() -> None:
-    pages = site_estimators.estimator_pages()
+def test_every_estimator_has_a_page_and_a_line(estimator_pages: dict[str, str]) -> None:
+    pages = estimator_pages
     names = {cls.name for cls in ESTIMATORS.classes()}
     assert set(pages) - {"estimators/index.md"} == {f"estimators/{n}.md" for n in names}
     for cls in ESTIMATORS.classes():
@@ -92,8 +92,8 @@ def test_every_estimator_has_a_page_and_a_line() -> None:
     assert source in pages["estimators/index.md"]
 
 
-def test_every_objective_has_a_page_and_a_line() -> None:
-    pages = site_objectives.objective_pages()
+def test_every_objective_has_a_page_and_a_line(objective_pages: dict[str, str]) -> None:
+    pages = objective_pages
     names = {cls.name for cls in OBJECTIVES.classes()}
     assert set(pages) - {"objectives/index.md"} == {f"objectives/{n}.md" for n in names}
     with config_groups() as groups:
@@ -112,6 +112,17 @@ def test_every_objective_has_a_page_and_a_line() -> None:
             assert f"`{preset}`" in line
             presets.remove(preset)
     assert presets == set()
+
+
+def test_every_link_between_pages_leads_somewhere(
+    reference: dict[str, str],
+    estimator_pages: dict[str, str],
+    objective_pages: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    pages = reference | estimator_pages | objective_pages
+    # It refuses a link to a file that does not exist.
+    site_pages.stage(tmp_path, {f"reference/{path}": text for path, text in pages.items()})
 
 
 def memory_of(page: str) -> str:
