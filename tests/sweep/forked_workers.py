@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -62,6 +63,8 @@ class ForkingExecutor(Executor):
     def work(self, job, parent):
         """Trains the run in the forked process; returns the exit code."""
         os.setsid()
+        # A worker that a test makes crash would print the stacks of pytest.
+        faulthandler.disable()
         self.log_to(job.log)
         self.begin()
         with self.open_store(job) as store:
