@@ -87,8 +87,8 @@ def list_findings(report: Report) -> list[Finding]:
             others.append(name)
     columns = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
     if others:
-        told = f"Not told apart from {report.baseline} in {columns}"
-        findings.append(Finding(f"{told}: {'; '.join(others)}."))
+        none = f"No significant difference from {report.baseline} in {columns}"
+        findings.append(Finding(f"{none}: {'; '.join(others)}."))
     return [*findings, *map(Finding, _describe_equal_rows(report))]
 
 

@@ -61,7 +61,7 @@ def test_rows_that_differ_have_a_sentence_each_and_the_others_one(report):
     assert "; higher entropy/token, +0.484 [" in fade.text
     assert (rloo.name, rloo.outcome) == ("rloo", "mixed")
     assert (others.name, others.outcome) == ("", "")
-    assert others.text == "Not told apart from grpo in ACR, entropy/token: avspo."
+    assert others.text == "No significant difference from grpo in ACR, entropy/token: avspo."
     assert describe_findings(report)[0] == f"fade{fade.text}"
 
 
@@ -74,7 +74,7 @@ def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
     verdicts = {d.column.name: judge_difference(d) for d in report.differences}
     assert verdicts == {"reward/mean@end": "not significant", "collapse/acr": "descriptive"}
     [one] = list_findings(report)
-    assert one.text == "Not told apart from grpo in reward/mean@end: fade."
+    assert one.text == "No significant difference from grpo in reward/mean@end: fade."
 
 
 def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, constant):
@@ -88,4 +88,5 @@ def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, cons
     assert fade.comparison.p_value < 0.05 < fade.p_adjusted
     assert judge_difference(fade) == "not significant"
     [finding] = list_findings(report)
-    assert finding.text == "Not told apart from grpo in reward/mean@end: fade; psr; rloo."
+    rows = "fade; psr; rloo"
+    assert finding.text == f"No significant difference from grpo in reward/mean@end: {rows}."
