@@ -333,7 +333,7 @@ class TunedSweep(Sweep):
             "test_runs": len(tuning.test.runs),
         }
         if not as_json:
-            print_warnings(tuning.test.warnings)
+            print_warnings(w for w in tuning.test.warnings if w not in plan.warnings)
             echo_line(self._describe_size())
             print_tuning(record)
             echo()
