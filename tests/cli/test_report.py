@@ -72,6 +72,8 @@ def test_a_report_is_a_small_table_and_sentences(report):
     assert "Differences" not in out
     assert len(lines) < 16
     assert "Differences to grpo: primary outcomes" in report("two", "--full")[1]
+    by_rate = report("two", "--rows", "estimator,optimizer.lr,steps")[1]
+    assert by_rate.split()[:4] == ["estimator", "steps", "lr", "n"]
 
 
 @pytest.fixture

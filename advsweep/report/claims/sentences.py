@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import name_group, show_key
+from advsweep.report.data.runs import name_group, short_keys, show_key
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import difference_notes
 from advsweep.report.tables.render import lay_out, show_difference
@@ -151,7 +151,7 @@ def lay_out_short(report: Report) -> Document:
         )
     headers = [column.header.partition(" above ")[0] for column in (*outcomes, *collapse)]
     table = Table(
-        names=(*keys, "n"),
+        names=(*short_keys(keys).values(), "n"),
         columns=(*(f"{header} " for header in headers), f"Δ {headers[0]} [95 % interval]"),
         sections=tuple(map(tuple, sections.values())),
         numbers=1,

@@ -155,6 +155,13 @@ def show_key(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Return the last part of each dotted key, or the key itself where others end the same."""
+    last = {key: key.rpartition(".")[2] for key in keys}
+    counts = Counter(last.values())
+    return {key: part if counts[part] == 1 else key for key, part in last.items()}
+
+
 def name_group(group: Mapping[str, Any]) -> str:
     """Name a row in words, such as `grpo, group_size=8`."""
     keys = {key: show_key(value) for key, value in group.items()}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from advsweep.report.data.runs import Group, key_order, name_group, show_key
+from advsweep.report.data.runs import Group, key_order, name_group, short_keys, show_key
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
 # it is too pale for lines on white. After them darker and duller ones, then black.
@@ -111,8 +111,7 @@ def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
     """
     keys = sorted({key for group in groups for key in group if key != "estimator"}, key=key_order)
     chosen = _distinguishing(groups, keys)
-    last = Counter(key.rpartition(".")[2] for key in chosen)
-    short = {key: part if last[part := key.rpartition(".")[2]] == 1 else key for key in chosen}
+    short = short_keys(chosen)
     common = {}
     for key in chosen:
         counts = Counter(show_key(group[key]) for group in groups if key in group)
