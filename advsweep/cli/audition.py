@@ -159,7 +159,11 @@ def audition(
     records.sort(key=lambda record: -record["log_odds"])
     for line in _cautions(tried, records):
         warn(line)
-    heading = _heading(title, tried)
+    heading = (
+        f"{title}: {counted(tried.groups, 'group')} for updates of length {tried.step_norm:.3g}; "
+        f"held out: {counted(len(tried.solve_rates), 'prompt')} with "
+        f"{counted(tried.rollouts, 'rollout')}, solve rate {tried.solve_rates.mean():.3g}"
+    )
     if target is not None:
         drawn = draw_audition(f"Audition of {title}", heading, records, baseline)
         write([drawn], target)
@@ -218,14 +222,6 @@ def _record(
             mean, low, high, _ = student_t_interval(own[~np.isnan(own)])
             record |= {column: mean, f"{column}_low": low, f"{column}_high": high}
     return record
-
-
-def _heading(title: str, tried: Audition) -> str:
-    return (
-        f"{title}: {counted(tried.groups, 'group')} for updates of length {tried.step_norm:.3g}; "
-        f"held out: {counted(len(tried.solve_rates), 'prompt')} with "
-        f"{counted(tried.rollouts, 'rollout')}, solve rate {tried.solve_rates.mean():.3g}"
-    )
 
 
 def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:

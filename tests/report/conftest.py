@@ -32,7 +32,8 @@ class Lab:
 
     Two problems are evaluated, `samples` times each, of which `unscorable` could not be scored;
     `solved` are the correct samples of each. `problems` are their ids and prompts, by default
-    of no task's. `levels` are theirs, by default 0 and 1.
+    of no task's. `levels` are theirs, by default 0 and 1. `right_entropy` is that of each
+    correct sample.
     """
 
     store: Store
@@ -40,6 +41,7 @@ class Lab:
     unscorable: tuple[int, int] = (0, 0)
     problems: Sequence[tuple[str, str]] | None = None
     levels: Sequence[int] | None = None
+    right_entropy: float = 0.125
 
     def run(
         self,
@@ -129,7 +131,7 @@ class Lab:
                         distinct=1,
                         unscorable=self.unscorable[i],
                         answer_entropy=0.25 * c,
-                        right_entropy=0.125 * c if c else None,
+                        right_entropy=self.right_entropy * c if c else None,
                         right_counts=None if right is None else right[i],
                         kl_base=None if kl is None else kl[i],
                     )

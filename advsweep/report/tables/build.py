@@ -295,14 +295,21 @@ def outcome_choices(
 
 
 def _choose(choice: Sequence[Column], rows: Sequence[Row]) -> Column | None:
-    """Return the first column that all runs have which have the last; None if no run has any."""
+    """Return the first column that all runs have which have the last; None if no run has any.
+
+    Also None for the diversity of correct answers where it is 0 in all runs, as it is of problems
+    with a single correct answer.
+    """
 
     def having(column: Column) -> set[tuple[int, int]]:
         return {(i, n) for i, row in enumerate(rows) if (n := row.cells[column.name].n)}
 
     last = having(choice[-1])
     found = next(column for column in choice if having(column) >= last)
-    return found if having(found) else None
+    means = [row.cells[found.name].mean for row in rows if row.cells[found.name].n]
+    # An outcome that is declared stays: it is the only column of its choice.
+    is_single = len(choice) > 1 and choice[-1].name == RIGHT_ENTROPY and not any(means)
+    return found if means and not is_single else None
 
 
 def _nothing_finished(

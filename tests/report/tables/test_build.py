@@ -7,6 +7,7 @@ import math
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
+from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.runs import parse_where
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks
@@ -45,6 +46,20 @@ def test_models_without_a_run_are_rows_where_they_were_evaluated_as_the_runs(dem
     # 4 and 1 of 4 samples are correct.
     assert model.cells["pass@1"].values == pytest.approx((0.625,))
     assert model.cells["collapse/acr@end"].n == 0
+
+
+def test_correct_answers_without_diversity_are_no_outcome(lab):
+    for seed in range(2):
+        lab.run("grpo", seed)
+    names = [column.name for column in build_report(lab.store, "demo").outcomes]
+    assert names == ["pass@1", "entropy/right"]
+    # As where every problem has one correct answer; one run has none.
+    lab.right_entropy = 0.0
+    for seed, solved in enumerate([(2, 0), (0, 0)]):
+        lab.run("grpo", seed, sweep="single", solved=solved, group_size=4)
+    assert [column.name for column in build_report(lab.store, "single").outcomes] == ["pass@1"]
+    declared = parse_outcomes(["entropy/right"], "outcomes")
+    assert build_report(lab.store, "single", outcomes=declared).outcomes == tuple(declared)
 
 
 def test_best_and_second_among_rows_of_three_seeds(lab):
