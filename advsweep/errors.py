@@ -120,7 +120,10 @@ _DISK_FULL = (
     "No space left on device",
     "Disk quota exceeded",
     "File too large",
+    # Of torch.save.
     "PytorchStreamWriter failed writing file",
+    "basic_ios::clear: iostream error",
+    "unexpected pos",
     "disk is full",
 )
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
+
+import pytest
+import torch
 
 from advsweep import errors
 from advsweep.errors import StoreError, counted, is_disk_full, nearest
@@ -27,6 +31,14 @@ def test_what_tells_a_full_disk() -> None:
     assert not is_disk_full(wrapped)
     wrapped.__cause__ = full
     assert is_disk_full(wrapped)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_what_torch_says_of_a_full_disk(size: int) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.save({"weight": torch.zeros(size)}, "/dev/full")
+    assert is_disk_full(caught.value)
 
 
 def test_nearest_names() -> None:

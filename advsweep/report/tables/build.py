@@ -304,8 +304,7 @@ def _choose(choice: Sequence[Column], rows: Sequence[Row]) -> Column | None:
     def having(column: Column) -> set[tuple[int, int]]:
         return {(i, n) for i, row in enumerate(rows) if (n := row.cells[column.name].n)}
 
-    last = having(choice[-1])
-    found = next(column for column in choice if having(column) >= last)
+    found = next(column for column in choice if having(column) >= having(choice[-1]))
     means = [row.cells[found.name].mean for row in rows if row.cells[found.name].n]
     # An outcome that is declared stays: it is the only column of its choice.
     is_single = len(choice) > 1 and choice[-1].name == RIGHT_ENTROPY and not any(means)
