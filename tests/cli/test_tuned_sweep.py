@@ -29,15 +29,14 @@ TITLE = "optimizer.lr tuned for each arm by pass@1 on seeds 1000, 1001 (fair-tun
 def test_a_tuned_sweep_is_planned_and_not_forced(succeeds, called, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("fair.yaml").write_text(FILE)
-    planned, _ = succeeds("sweep", "fair.yaml", "--dry-run")
+    planned, err = succeeds("sweep", "fair.yaml", "--dry-run", "estimator.scope=batch")
+    assert err.count("estimator.scope: set for grpo alone, as rloo has no such parameter") == 1
     lines = planned.splitlines()
     assert lines[:2] == [SIZE, TITLE]
     assert ["grpo", "open", "open", "open"] in [line.split() for line in lines]
     assert "sweep fair-tuning: 8 runs, 8 missing" in planned
     record = json.loads(succeeds("sweep", "fair.yaml", "--dry-run", "--format", "json")[0])
     assert (record["tuning_runs"], record["most_tuning_runs"], record["test_runs"]) == (8, 12, 8)
-    _, err = succeeds("sweep", "fair.yaml", "--dry-run", "estimator.scope=batch")
-    assert err.count("estimator.scope: set for grpo alone, as rloo has no such parameter") == 1
     code, _, err = called("sweep", "fair.yaml", "--force")
     assert code == 2
     assert "--force: a tuned sweep always resumes" in err
