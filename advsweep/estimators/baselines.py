@@ -202,12 +202,15 @@ class OptimalTokenBaseline(_Baseline):
     name: ClassVar[str] = "optimal_token_baseline"
     needs: ClassVar[frozenset[str]] = frozenset({"lengths", "token_grad_norms"})
     per_token: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # in 1, norms that rounding made negative were weights
 
     eps: float = option(1e-8, ge=0, help="ε, added to the weights' sum")
     zero_tail: bool = option(True, help="bₜ = 0 where one rollout alone has a token t")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerToken:
-        norms = groups.finite("token_grad_norms")
+        # A sure token's squared norm is 0, which single precision may compute as -1e-7. Weights of
+        # both signs can add up to 0, and the baseline would be as large as its rounding allows.
+        norms = groups.finite("token_grad_norms").clamp(min=0)
         present = groups.within(norms.shape[2])
         weights = torch.where(present, norms, 0.0).cumsum(dim=2) * present
         total = weights.sum(dim=1, keepdim=True)

@@ -433,9 +433,14 @@ def at_least(count: Tensor | int, least: int) -> Tensor | int:
 
 
 def standardise(values: Tensor, sigma: Tensor, eps: float = 0.0) -> Tensor:
-    """Return values / (σ + ε), with 0/0 = 0.
+    """Return values / (σ + ε); 0 where σ is 0, as there is no spread to measure by.
+
+    The only place where an estimator divides by a standard deviation of a group. Values need not
+    be centred: with σ = 0 and ε = 1e-6, 1/ε would make a million of a reward of 1.
 
     Without ε, σ is raised to the smallest number whose square does not underflow.
     """
     smallest = math.sqrt(torch.finfo(sigma.dtype).tiny)
-    return values / (sigma + eps if eps > 0 else sigma.clamp(min=smallest))
+    divisor = sigma + eps if eps > 0 else sigma.clamp(min=smallest)
+    # NaN stays NaN, so that callers find it.
+    return torch.where(sigma == 0, 0.0, values / divisor)

@@ -33,9 +33,12 @@ class PassKLOO(Estimator):
     everything else 0, so the expected masses are p q^(k-1) and 0. The maximum of nothing is
     0, which makes k = 1 `reinforce`. Blocks that lose rollouts to the mask are smaller.
 
-    verl's `grpo_passk` divides by the sample σ of the group + 1e-6: `scale=std`.
+    verl's `grpo_passk` divides by the sample σ of the group + 1e-6: `scale=std`. A group without
+    spread then gets 0, and so does a rollout that is alone in its block of k ≥ 2: nothing says
+    how its reward compares.
 
-    Departures: none; FADE prints the mass summed over a block, k p q^(k-1).
+    Departures: none; FADE prints the mass summed over a block, k p q^(k-1). verl refuses groups of
+    one rollout with `scale=std`.
     """
 
     name: ClassVar[str] = "passk_loo"
@@ -49,15 +52,22 @@ class PassKLOO(Estimator):
         super().__post_init__()
         if self.k is not None:
             self._narrow(minimum_group=self.k, group_multiple=self.k, exchangeable=self.k == 1)
+        if self.scale == "std":
+            # In 1, a rollout alone in its block was divided by the group's σ, 0 included.
+            self._narrow(revision=2)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        advantages = self._gains(groups)
-        if self.scale == "std":
-            return standardise(advantages, groups.std(Std.SAMPLE), self.eps)
-        return advantages
+        if self.scale == "mean":
+            return self._gains(groups, empty=0.0)
+        return standardise(self._gains(groups, empty=None), groups.std(Std.SAMPLE), self.eps)
 
-    def _gains(self, groups: Groups) -> PerRollout:
-        """What each rollout adds to the best of its block."""
+    def _gains(self, groups: Groups, *, empty: float | None) -> PerRollout:
+        """Return what each rollout adds to the best of its block.
+
+        Args:
+            empty: the best of no rollout, with which one that the mask leaves alone in its block
+                is compared; None: it gains nothing.
+        """
         rewards = groups.rewards
         if groups.mask is not None:
             rewards = torch.where(groups.mask, rewards, -math.inf)
@@ -68,7 +78,8 @@ class PassKLOO(Estimator):
         top = blocks.topk(2).values
         best, runner_up = top[:, :1], top[:, 1:]
         if groups.mask is not None:
-            runner_up = runner_up.masked_fill(runner_up == -math.inf, 0.0)
+            substitute = best if empty is None else torch.full_like(best, empty)
+            runner_up = torch.where(runner_up == -math.inf, substitute, runner_up)
         # Where the best is tied the runner-up is as good.
         return torch.where(blocks == best, best - runner_up, 0.0).view_as(rewards)
 

@@ -43,3 +43,16 @@ def test_optimal_token_baseline() -> None:
     assert values.flatten().tolist() == pytest.approx([2 / 3, 1, -1 / 3, 0], abs=1e-8)
     values = build_estimator("optimal_token_baseline", zero_tail=False)(batch)
     assert values.flatten().tolist() == pytest.approx([2 / 3, 0, -1 / 3, 0], abs=1e-7)
+
+
+def test_norms_that_rounding_made_negative_are_no_weights() -> None:
+    # 1 - 2π + Σ π² of a sure token is 0, and may be -6e-8 in single precision. With the weights
+    # 6e-8 and -5e-8 - 1e-8 = -6e-8, whose sum is 0, the baseline would be 0/0 or a million.
+    norms = torch.tensor([[[6e-8, 0.0], [-5e-8, -1e-8]]], dtype=torch.float64)
+    batch = GroupBatch(rewards=REWARDS, lengths=torch.tensor([[2.0, 2.0]]), token_grad_norms=norms)
+    for options in ({}, {"zero_tail": False}, {"zero_tail": False, "eps": 0.0}):
+        values = build_estimator("optimal_token_baseline", **options)(batch)
+        assert values.abs().max() <= 1
+    # All weight is the first rollout's: b is its reward.
+    values = build_estimator("optimal_token_baseline", eps=0.0)(batch)
+    assert values.tolist() == [[[0, 0], [-1, -1]]]

@@ -7,15 +7,19 @@ import dataclasses
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
 from advsweep.cli.estimators import build_from_options
-from advsweep.errors import BatchError, CheckpointError
+from advsweep.components import choices_of, field_types
+from advsweep.errors import BatchError, CheckpointError, ConfigError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.base import Provenance
 from advsweep.estimators.batch import COUNTERS, PER_TOKEN
@@ -425,6 +429,102 @@ def test_declares_whether_each_group_is_by_itself(spec: dict[str, Any]) -> None:
         for size, dtype, masked, graded in kinds
     )
     assert estimator.per_group is alike
+
+
+# Degenerate groups
+
+# Numbers of the spec for groups of equal rewards that grow as the option does: (1/β) log(G/(G-1)).
+UNBOUNDED = {("log_mean_exp", "variant", "loo_same_count")}
+
+
+def choices(hint: Any) -> list[Any]:
+    """The values of a field that are no number: members of a choice, and both booleans."""
+    values = list(choices_of(hint))
+    for part in (hint, *typing.get_args(hint)):
+        values += choices_of(part)
+        values += [True, False] if part is bool else []
+    return list(dict.fromkeys(values))
+
+
+def specs_of(name: str) -> list[dict[str, Any]]:
+    """An estimator with its defaults, with each value of each option, and with each two of them."""
+    hints = field_types(ESTIMATORS.get(name))
+    settings = [(field, value) for field, hint in hints.items() for value in choices(hint)]
+    specs: list[dict[str, Any]] = [{"name": name}]
+    specs += [{"name": name, field: value} for field, value in settings]
+    for (field, value), (other, another) in itertools.combinations(settings, 2):
+        if field != other:
+            specs.append({"name": name, field: value, other: another})
+    return [spec for spec in specs if is_buildable(spec)]
+
+
+def is_buildable(spec: Mapping[str, Any]) -> bool:
+    try:
+        build_estimator(dict(spec))
+    except ConfigError:
+        return False
+    return True
+
+
+METHODS = sorted((Path(__file__).parents[2] / "conf" / "method").glob("*.yaml"))
+
+
+def spec_of_method(path: Path) -> dict[str, Any]:
+    """The estimator of a preset in `conf/method`."""
+    method = yaml.safe_load(path.read_text("utf-8"))
+    chosen = [
+        entry["override /estimator"]
+        for entry in method["defaults"]
+        if "override /estimator" in entry
+    ]
+    return {"name": chosen[0], **method.get("estimator", {})}
+
+
+def degenerate_batches(dtype: torch.dtype) -> Iterator[GroupBatch]:
+    """Groups of one rollout, groups that the mask leaves one of, and groups of equal rewards."""
+    levels = torch.tensor([0.0, 1.0, 0.1, 1 / 3, 0.9, 1.0], dtype=dtype)[:, None]
+    for size in (1, 2, 4, 8):
+        equal = levels.expand(6, size).clone()
+        yield every_input(equal)
+        mixed = binary(6, size, dtype=dtype)
+        mixed[:, 0] = levels[:, 0].round()
+        for left in (0, size - 1):
+            mask = torch.zeros(6, size, dtype=torch.bool)
+            mask[:, left] = True
+            yield every_input(mixed, mask=mask)
+
+
+def with_sure_tokens(batch: GroupBatch) -> GroupBatch:
+    """Squared norms as single precision computes those of sure tokens: 0, give or take."""
+    assert batch.token_grad_norms is not None
+    noise = (batch.token_grad_norms - batch.token_grad_norms.mean()) * 1e-7
+    return dataclasses.replace(batch, token_grad_norms=noise)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_advantages_of_degenerate_groups_are_no_larger_than_rewards(
+    name: str, dtype: torch.dtype
+) -> None:
+    """No σ of 0 is divided by, whatever the options: |A| is at most 10 times the largest |r|."""
+    specs = specs_of(name)
+    specs += [spec for spec in map(spec_of_method, METHODS) if spec["name"] == name]
+    for spec in specs:
+        if any((name, field, value) in UNBOUNDED for field, value in spec.items()):
+            continue
+        for batch in degenerate_batches(dtype):
+            for given in (batch, with_sure_tokens(batch)):
+                assert_bounded(spec, given)
+
+
+def assert_bounded(spec: dict[str, Any], batch: GroupBatch) -> None:
+    estimator = build_estimator(spec)
+    size = batch.rewards.shape[1]
+    if size < estimator.minimum_group or size % estimator.group_multiple:
+        return
+    if estimator.binary_only:
+        batch = dataclasses.replace(batch, rewards=batch.rewards.round())
+    largest = estimator(batch).abs().max().item()
+    assert largest <= 10, f"{spec}: {largest:g} from {batch.rewards.tolist()}, mask {batch.mask}"
 
 
 # Masks

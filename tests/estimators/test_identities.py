@@ -42,7 +42,7 @@ IDENTITIES = {
     "negative_dominant": "ff382b1b",
     "nsr": "cbd6e529",
     "opo": "69595a23",
-    "optimal_token_baseline": "87f0e899",
+    "optimal_token_baseline": "8b545a76",
     "passk_analytic": "971ac4e1",
     "passk_loo": "fac09780",
     "passk_mix": "be4e3b47",

@@ -45,6 +45,34 @@ def test_loo_leaves_masked_rollouts_out_of_their_blocks() -> None:
     assert build_estimator("passk_loo", k=1)(batch).tolist() == [[1, 0, 0.5, -1, 0, 0]]
 
 
+def test_loo_by_the_deviation_of_the_group() -> None:
+    # Rewards 1, 0, 0, 0: sample σ = 1/2. The best adds 1 - 0 = 1.
+    values = build_estimator("passk_loo", scale="std", eps=0.0)(GroupBatch(rewards=group(1, 4)))
+    assert values.tolist() == [[2, 0, 0, 0]]
+
+
+def test_loo_by_the_deviation_is_0_where_nothing_can_be_compared() -> None:
+    estimator = build_estimator("passk_loo", scale="std")
+    # Groups of one and of equal rewards have σ = 0, and a reward over ε would be a million.
+    assert estimator(GroupBatch(rewards=group(1, 1))).tolist() == [[0]]
+    assert (
+        build_estimator("passk_loo", scale="std", k=1)(GroupBatch(rewards=group(4, 4))).any() == 0
+    )
+    # Blocks (1), (.9, .8) and (.9, .9): the first has nothing to compare with, σ is small.
+    rewards = torch.tensor([[1.0, 5.0, 0.9, 0.8, 0.9, 0.9]], dtype=torch.float64)
+    mask = torch.tensor([[True, False, True, True, True, True]])
+    values = build_estimator("passk_loo", scale="std", k=2, eps=0.0)(
+        GroupBatch(rewards=rewards, mask=mask)
+    )
+    # σ² = (.1² + 0 + .1² + 0 + 0)/4 = .005 around the mean .9; .1/√.005 = √2.
+    assert values[0].tolist() == pytest.approx([0, 0, math.sqrt(2), 0, 0, 0])
+
+
+def test_loo_has_another_identity_with_the_deviation() -> None:
+    assert build_estimator("passk_loo").identity()["revision"] == 1
+    assert build_estimator("passk_loo", scale="std").identity()["revision"] == 2
+
+
 def test_loo_refuses_groups_that_blocks_do_not_fill() -> None:
     estimator = build_estimator("passk_loo", k=4)
     assert (estimator.minimum_group, estimator.group_multiple) == (4, 4)
