@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 # of n - 1 and s + 1e-4.
 Whitening = Literal["verl", "openrlhf", "trl"]
 
-# Estimates of the KL from d = log π - log π_ref: d, d²/2, exp(-d) - 1 + d, or |d|.
-KL = Literal["k1", "k2", "k3", "abs"]
+# Estimates of the KL from d = log π - log π_ref, by the names of `objective.kl_estimator`: d, d²/2,
+# exp(-d) - 1 + d, |d|, and verl's k3, in which d is within ±20 and the estimate at most 10.
+KL = Literal["k1", "k2", "k3", "abs", "low_var_kl"]
+
+# In 1, the name k3 stood for low_var_kl.
+_REVISION_OF_K3 = 2
+
+# In k3 a token counts as at most e⁴⁰ times as probable under the reference, as in the objectives.
+_LARGEST_LOG_RATIO = 40.0
 
 
 def whiten(
@@ -53,7 +60,9 @@ def token_penalties(groups: Groups, kl: KL) -> PerToken:
     elif kl == "k2":
         penalties = gaps.square() / 2
     elif kl == "k3":
-        # The bounds are those of verl.
+        gaps = gaps.clamp(min=-_LARGEST_LOG_RATIO)
+        penalties = torch.exp(-gaps) - 1 + gaps
+    elif kl == "low_var_kl":
         gaps = gaps.clamp(-20, 20)
         penalties = (torch.exp(-gaps) - 1 + gaps).clamp(max=10)
     else:
@@ -67,12 +76,14 @@ class _WhitenedReturns(Estimator):
 
     preset: Literal["verl", "openrlhf"] = option("verl", help="whose σ over the tokens")
     beta: float = option(0.0, ge=0, lt=math.inf, help="β: weight of the KL in the reward")
-    kl: KL = option("k1", help="estimate of the KL: k1, k2, k3 or abs")
+    kl: KL = option("k1", help="estimate of the KL; low_var_kl is verl's k3, within bounds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.beta > 0:
             self._narrow(needs=self.needs | {"token_kl"})
+        if self.kl == "k3":
+            self._narrow(revision=_REVISION_OF_K3)
 
     def _penalties(self, groups: Groups) -> PerToken:
         """β times the KL of each token, which OpenRLHF bounds."""
@@ -280,7 +291,7 @@ class KLInReward(Wrapper):
         "rloo", help="the estimator of the penalised rewards: a name or a mapping"
     )
     beta: float = option(1e-3, ge=0, lt=math.inf, help="β: weight of the KL")
-    kl: KL = option("k1", help="estimate of the KL: k1, k2, k3 or abs")
+    kl: KL = option("k1", help="estimate of the KL; low_var_kl is verl's k3, within bounds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -296,6 +307,8 @@ class KLInReward(Wrapper):
                     f"base: expected an estimator of rewards of any size, got "
                     f"'{self._inner.name}', which {fault}"
                 )
+        if self.kl == "k3":
+            self._narrow(revision=_REVISION_OF_K3)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         penalties = token_penalties(groups, self.kl).sum(dim=-1)

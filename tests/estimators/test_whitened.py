@@ -12,6 +12,10 @@ from torch import Tensor
 from advsweep.diagnostics import expected_masses
 from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
+from advsweep.estimators.batch import Groups
+from advsweep.estimators.whitened import token_penalties
+from advsweep.objectives import OBJECTIVES
+from advsweep.objectives.base import LossInputs
 
 REWARDS = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
 LENGTHS = torch.tensor([[1.0, 2.0], [2.0, 3.0]], dtype=torch.float64)
@@ -65,6 +69,7 @@ def test_returns_with_a_discount_and_a_kl() -> None:
         ("abs", 1.0 - 1.0),
         ("k2", (0.25 + 0.25 - 1) / 2),
         ("k3", math.exp(-0.5) + math.exp(0.5) - 2 - math.exp(-1)),
+        ("low_var_kl", math.exp(-0.5) + math.exp(0.5) - 2 - math.exp(-1)),
     ],
 )
 def test_the_kl_is_subtracted_from_the_reward(kl: str, penalty: float) -> None:
@@ -75,6 +80,39 @@ def test_the_kl_is_subtracted_from_the_reward(kl: str, penalty: float) -> None:
     assert torch.equal(
         build_estimator("kl_in_reward", beta=0.0)(PAIR), build_estimator("rloo")(PAIR)
     )
+
+
+@pytest.mark.parametrize("gap", [-45.0, -30.0, -3.0, 0.0, 2.0, 25.0])
+@pytest.mark.parametrize("kl", ["k1", "k2", "k3", "abs", "low_var_kl"])
+def test_an_estimate_has_the_meaning_that_it_has_in_objectives(kl: str, gap: float) -> None:
+    # One name, one estimate: verl's bounds are in low_var_kl alone.
+    gaps = torch.full((1, 1, 1), gap, dtype=torch.float64)
+    ones = torch.ones(1, 1, dtype=torch.float64)
+    batch = GroupBatch(rewards=ones, lengths=ones, token_kl=gaps)
+    inputs = LossInputs(
+        log_probs=gaps,
+        old_log_probs=gaps,
+        completion_mask=torch.ones(1, 1, 1, dtype=torch.bool),
+        advantages=ones,
+        rollouts=1,
+        tokens=1,
+        reference_log_probs=torch.zeros(1, 1, 1, dtype=torch.float64),
+    )
+    objective = OBJECTIVES.build("clipped", kl_coef=1.0, kl_estimator=kl)
+    expected = objective.loss(inputs).metrics["loss/kl"].item()
+    penalty = token_penalties(Groups(batch), kl).item()
+    assert penalty == pytest.approx(expected, rel=1e-12)
+    if kl == "low_var_kl":
+        assert penalty <= 10
+    if kl == "k3":
+        assert penalty == pytest.approx(math.exp(min(-gap, 40)) - 1 + max(gap, -40))
+
+
+def test_runs_with_k3_have_another_identity_than_before() -> None:
+    # Until revision 1 the name stood for low_var_kl.
+    for name in ("reinforce_pp", "reinforce_pp_baseline", "kl_in_reward"):
+        assert build_estimator(name, kl="k3").identity()["revision"] == 2
+        assert build_estimator(name, kl="low_var_kl").identity()["revision"] == 1
 
 
 def test_an_openrlhf_kl_is_bounded() -> None:

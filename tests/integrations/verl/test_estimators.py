@@ -22,7 +22,7 @@ from verl.trainer.ppo.ray_trainer import apply_kl_penalty, compute_advantage  # 
 from advsweep.estimators import GroupBatch, build_estimator  # noqa: E402
 
 PROMPTS, GROUP, TOKENS, VOCABULARY = 6, 5, 7, 11
-BETA, KINDS = 0.3, {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
+BETA, KINDS = 0.3, {"k1": "kl", "k2": "mse", "low_var_kl": "low_var_kl", "abs": "abs"}
 
 
 def rollouts(seed: int) -> tuple[GroupBatch, DataProto]:
