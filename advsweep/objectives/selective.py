@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from advsweep.objectives.clipped import Clipped
 from advsweep.objectives.tokenwise import Aggregation, Tokenwise, exp, share, total
 
 if TYPE_CHECKING:
-    from jaxtyping import Int
+    from jaxtyping import Float, Int
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 
@@ -83,6 +83,7 @@ class KlCov(Tokenwise):
 
     name: ClassVar[str] = "kl_cov"
     reads_all: ClassVar[bool] = True
+    treats_few_apart: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     fraction: float = option(2e-4, gt=0, le=1, help="share of tokens with a penalty")
@@ -97,23 +98,39 @@ class KlCov(Tokenwise):
         return loss + (self.penalty * log_ratios.abs()).where(largest, 0.0)
 
 
+# What M2PO does with the tokens that make the second moment too large.
+M2poRule = Literal["drop", "released"]
+
+
 @dataclass(kw_only=True)
 class M2po(Tokenwise):
-    """M2PO: the surrogate without the tokens that make the second moment too large.
+    """M2PO: the surrogate with a bound on the second moment of the log-ratios.
 
-        loss = -w A    for the tokens kept
-        loss = 0       for those dropped, largest d² first
+        loss = -w A                                  for the tokens kept, 0 for those dropped
+        loss = -min(w A, clip(w, e^-τ, e^τ) A)       for all, with `rule=released`
 
     When to use it: for old rollouts. It bounds the spread of the ratios over the whole batch, and
-    drops no token while that is small, whatever its own ratio.
+    touches no token while that is small, whatever its own ratio.
 
-    w = exp(d), d = l - l₀. Tokens of a pass are dropped, largest d² first, until the mean of d²
-    over the rest is below `threshold`; one token always stays. `loss/clip_fraction` is the share
-    of dropped tokens.
+    w = exp(d), d = l - l₀. With `rule=drop` tokens of a pass are dropped, largest d² first, until
+    the mean of d² over the rest is below `threshold`; one token always stays. `loss/clip_fraction`
+    is the share of dropped tokens.
 
-    Source: M2PO (arXiv:2510.01161), and the search of the mask in AReaL's code.
+    `rule=released` is what the authors' code does. It counts only the tokens that lead away from
+    the sampler: A > 0 with w > 1, and A < 0 with w < 1. If their mean d² is above `threshold`, τ²
+    is the largest of their d² for which the mean of min(d², τ²) is below it, 0 if there is none,
+    and these tokens are clipped there, the one that gives τ included. `loss/clip_fraction` is the
+    share of clipped tokens.
 
-    Departures: log-ratios above 40 count as 40 in w, without gradient.
+    Source: M2PO (arXiv:2510.01161); `drop` is the search of the mask in AReaL's code, `released`
+    `compute_m2po_policy_loss` of the authors' (Infini-AI-Lab/M2PO), with their M2_budget as
+    `threshold`.
+
+    Departures: `drop`, the default, is AReaL's and not the authors' code: it counts the tokens that
+    lead back to the sampler too, and drops where theirs clips. In theirs, in single precision,
+    rounding decides whether the token that gives τ is clipped; and a smallest clip range
+    (`miniclip_low`, `miniclip_high`), which their scripts do not set, is left out. Log-ratios
+    above 40 count as 40 in w, without gradient.
     """
 
     name: ClassVar[str] = "m2po"
@@ -121,8 +138,15 @@ class M2po(Tokenwise):
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     threshold: float = option(0.04, gt=0, help="largest mean of squared log-ratios")
+    rule: M2poRule = option(
+        "drop",
+        absent="drop",
+        help="drop the tokens of largest log-ratio, or clip as the authors' code does (released)",
+    )
 
     def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
+        if self.rule == "released":
+            return self._clipped_losses(inputs, metrics)
         log_ratios = self._log_ratios(inputs)
         squares = log_ratios.detach().square().where(inputs.completion_mask, math.inf)
         ordered = squares.flatten(-2).sort(dim=-1).values
@@ -131,6 +155,42 @@ class M2po(Tokenwise):
         kept = _first(squares, (means < self.threshold).sum(dim=-1).clamp(min=1))
         metrics["loss/clip_fraction"] = share(~kept, inputs)
         return (-inputs.token_advantages * exp(log_ratios)).where(kept, 0.0)
+
+    def _clipped_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
+        log_ratios = self._log_ratios(inputs)
+        advantages = inputs.token_advantages
+        directions = log_ratios.detach().sign()
+        leads_away = (directions * advantages > 0) & inputs.completion_mask
+        squares = log_ratios.detach().square().where(leads_away, math.inf)
+        bound = _largest_square(squares.flatten(-2), self.threshold)[..., None, None]
+        stopped = leads_away & (squares >= bound)
+        metrics["loss/clip_fraction"] = share(stopped, inputs)
+        at_bound = -advantages * exp(directions * bound.sqrt())
+        return torch.where(stopped, at_bound, -advantages * exp(log_ratios))
+
+
+def _largest_square(
+    squares: Float[Tensor, "*runs tokens"], threshold: float
+) -> Float[Tensor, "*runs"]:
+    """Return the τ² to which squared log-ratios are clipped so that their mean is small.
+
+    It is one of the squares, or 0 where none is small enough, and infinite where the mean is not
+    above the threshold.
+
+    Args:
+        squares: squared log-ratios; infinite for tokens that do not count.
+    """
+    ordered = squares.sort(dim=-1).values
+    counted = ordered.isfinite()
+    counts = counted.sum(dim=-1, keepdim=True)
+    places = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device)
+    sums = ordered.where(counted, 0.0).cumsum(dim=-1)
+    # Σ min(d², τ²) if τ² is the square at each place: those behind it count as it.
+    clipped_sums = sums + ordered * (counts - places)
+    fits = counted & (clipped_sums < threshold * counts)
+    largest = ordered.where(fits, 0.0).amax(dim=-1)
+    is_small = sums[..., -1] <= threshold * counts[..., 0]
+    return torch.where(is_small, math.inf, largest)
 
 
 def _covariances(inputs: LossInputs) -> PerToken:

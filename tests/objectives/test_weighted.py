@@ -67,6 +67,18 @@ W = 1.5 * 1.1
         # d² = .1644, .0091, .4805; means of the least are .0091, .0867 and .218.
         ({"name": "m2po", "threshold": 0.1}, (-1.5 - 1.1) / 3, 1 / 3),
         ({"name": "m2po", "threshold": 1e-3}, -1.1 / 3, 2 / 3),
+        # All three lead away from the sampler: d² = .1644, .0091, .4805 have the mean .218. Sums of
+        # min(d², τ²) are .027 for τ² = .0091, .338 for .1644 and .654 for .4805; the threshold
+        # .12 allows .36, so that τ² = .1644: w is at most 1.5 and at least 1/1.5.
+        (
+            {"name": "m2po", "rule": "released", "threshold": 0.12},
+            (-1.5 - 1.1 + 2 / 1.5) / 3,
+            2 / 3,
+        ),
+        # Below .027 = 3 · .009 there is none: all three are clipped at 1.
+        ({"name": "m2po", "rule": "released", "threshold": 0.008}, (-1 - 1 + 2) / 3, 1),
+        # The mean is not above the threshold.
+        ({"name": "m2po", "rule": "released", "threshold": 0.22}, (-1.5 - 1.1 + 1) / 3, 0),
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else "",
 )
@@ -80,6 +92,38 @@ def test_worked_values(
         assert "loss/clip_fraction" not in output.metrics
     else:
         assert output.metrics["loss/clip_fraction"].item() == pytest.approx(share)
+
+
+def released_bound(squares: list[float], threshold: float) -> float:
+    """τ of M2PO's released rule, by trying each square."""
+    if not squares or sum(squares) <= threshold * len(squares):
+        return math.inf
+    fitting = [
+        bound
+        for bound in squares
+        if sum(min(square, bound) for square in squares) < threshold * len(squares)
+    ]
+    return math.sqrt(max(fitting, default=0.0))
+
+
+@pytest.mark.parametrize("threshold", [1e-4, 0.04, 0.3])
+@pytest.mark.parametrize("seed", range(8))
+def test_m2po_as_released_clips_what_leads_away(
+    seed: int, threshold: float, random_inputs: Any, gradient: Any
+) -> None:
+    inputs = random_inputs(seed, rows=6, width=9)
+    objective = OBJECTIVES.build("m2po", rule="released", threshold=threshold)
+    changes = (inputs.log_probs - inputs.old_log_probs).detach()
+    leads_away = (changes * inputs.token_advantages > 0) & inputs.completion_mask
+    bound = released_bound(changes[leads_away].square().tolist(), threshold)
+    clipped = leads_away & (changes.abs() >= bound * (1 - 1e-12))
+    slopes = gradient(objective, inputs)
+    # Clipped tokens have no gradient, all others that of w A: -w A / N.
+    expected = -changes.exp() * inputs.token_advantages / inputs.tokens
+    expected = expected.where(inputs.completion_mask & ~clipped, 0.0)
+    assert torch.allclose(slopes, expected, rtol=1e-10, atol=1e-14)
+    share = objective.loss(inputs).metrics["loss/clip_fraction"].item()
+    assert share == pytest.approx(clipped.sum().item() / inputs.tokens)
 
 
 def test_the_gradient_of_weighted_losses_is_the_weight(make_inputs: Any, gradient: Any) -> None:
