@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -87,6 +88,8 @@ def describe(
             return
         if group in PRESETS:
             print_members(list_members(groups, group, [name]), how)
+            if how == "table":
+                echo("\n" + textwrap.fill(groups.comment(group, name), 96))
             return
         if group in OTHERS:
             print_listing([row for row in OTHERS[group]() if row["name"] == name], how)
@@ -225,7 +228,10 @@ def _describe_objectives(
         own.print_weights(own.token_weights(built, own.RATIOS))
     else:
         [(label, objective)] = built.items()
-        record = own.describe_objective(label, objective, preset(label.split()[0]))
+        name = label.split()[0]
+        record = own.describe_objective(
+            label, objective, preset(name), comment=groups.comment("objective", name)
+        )
         if how == "json":
             print_json(record)
         else:

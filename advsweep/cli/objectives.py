@@ -22,54 +22,74 @@ RATIOS = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.35, 1.75, 2.5, 4.5, 9.0)
 CURVE = tuple(10 ** (power / 100) for power in range(-100, 101))
 
 
+# Beside a token, for a loss that treats a few apart: advantage and probability of two tokens of
+# larger covariance between the two than any token of `RATIOS` and `CURVE` has.
+_COMPANIONS = ((100.0, 0.9), (-100.0, 1e-4))
+
+
 def token_weights(
     objectives: Mapping[str, Objective], ratios: Sequence[float]
 ) -> list[dict[str, float]]:
     """Return a record per advantage, 1 and -1, and ratio, with the weight by each objective.
 
     The weight is -N ∂loss/∂log π of a token: what multiplies ∇log π in the update. Each token is
-    a minibatch, N = 1, of one rollout; the reference and the sampler are the old policy.
+    a minibatch, N = 1, of one rollout; the reference and the sampler are the old policy. A loss
+    that treats a few tokens apart (`kl_cov`) gets others beside it that are those few: the weight
+    is that of most tokens.
     """
-    old = torch.tensor(PROBABILITY, dtype=torch.float64).log().expand(len(ratios), 1, 1)
-    log_ratios = torch.tensor(ratios, dtype=torch.float64).log()[:, None, None]
     records = []
     for advantage in (1.0, -1.0):
-        columns = []
-        for objective in objectives.values():
-            log_probs = (old + log_ratios).requires_grad_()
-            inputs = LossInputs(
-                log_probs=log_probs,
-                old_log_probs=old,
-                completion_mask=torch.ones_like(old, dtype=torch.bool),
-                advantages=torch.full_like(old[..., 0], advantage),
-                rollouts=1,
-                tokens=1,
-                reference_log_probs=old,
-                sampler_log_probs=old,
-                entropies=torch.full_like(old, 0.3),
-            )
-            loss = objective.for_completions(1).loss(inputs).loss
-            (gradient,) = torch.autograd.grad(loss.sum(), log_probs)
-            columns.append((0.0 - gradient).flatten().tolist())
+        columns = [_weights(objective, advantage, ratios) for objective in objectives.values()]
         for ratio, *weights in zip(ratios, *columns, strict=True):
-            own = dict(zip(objectives, weights, strict=True))
-            records.append({"advantage": advantage, "ratio": ratio, **own})
+            by_objective = dict(zip(objectives, weights, strict=True))
+            records.append({"advantage": advantage, "ratio": ratio, **by_objective})
     return records
 
 
+def _weights(objective: Objective, advantage: float, ratios: Sequence[float]) -> list[float]:
+    """Return the weight of a token at each ratio."""
+    companions = _COMPANIONS if objective.treats_few_apart else ()
+    advantages = torch.tensor([advantage, *(a for a, _ in companions)], dtype=torch.float64)
+    probabilities = torch.tensor([PROBABILITY, *(p for _, p in companions)], dtype=torch.float64)
+    rollouts = len(advantages)
+    shape = (len(ratios), rollouts, 1)
+    old = probabilities.log()[:, None].expand(shape)
+    log_ratios = torch.zeros(shape, dtype=torch.float64)
+    log_ratios[:, 0, 0] = torch.tensor(ratios, dtype=torch.float64).log()
+    log_probs = (old + log_ratios).requires_grad_()
+    inputs = LossInputs(
+        log_probs=log_probs,
+        old_log_probs=old,
+        completion_mask=torch.ones(shape, dtype=torch.bool),
+        advantages=advantages.expand(shape[:2]),
+        rollouts=rollouts,
+        tokens=rollouts,
+        reference_log_probs=old,
+        sampler_log_probs=old,
+        entropies=torch.full(shape, 0.3, dtype=torch.float64),
+    )
+    loss = objective.for_completions(1).loss(inputs).loss
+    (gradient,) = torch.autograd.grad(loss.sum(), log_probs)
+    scale = rollouts if objective.averages else 1
+    weights = 0.0 - scale * gradient[:, 0, 0]
+    return [float(weight) for weight in weights]
+
+
 def describe_objective(
-    label: str, objective: Objective, preset: Mapping[str, Any]
+    label: str, objective: Objective, preset: Mapping[str, Any], *, comment: str
 ) -> dict[str, Any]:
     """Return everything about an objective that `describe` prints, in JSON types.
 
     Args:
         preset: what the objective's own file sets, in place of defaults.
+        comment: what that file says of itself.
     """
     text = sections(type(objective))
     weights = token_weights({"weight": objective}, RATIOS)
     both = zip(weights[: len(RATIOS)], weights[len(RATIOS) :], strict=True)
     return {
         "name": label,
+        "preset": comment,
         "description": text["description"],
         "source": text["source"] or "not named",
         "departures": text["departures"] or "none",
@@ -86,7 +106,10 @@ def print_objective(record: Mapping[str, Any]) -> None:
     """Print what `describe_objective` returns."""
     name = record["options"]["name"]
     of = f" ({name})" if record["name"] != name else ""
-    echo(f"{record['name']}{of}\n\n{record['description']}\n")
+    echo(f"{record['name']}{of}\n")
+    if record["preset"]:
+        echo(textwrap.fill(record["preset"], 96) + "\n")
+    echo(f"{record['description']}\n")
     echo(textwrap.fill(f"source: {record['source']}", 96) + "\n")
     echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
     print_parameters(record["parameters"])

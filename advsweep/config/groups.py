@@ -217,11 +217,20 @@ class ConfigGroups:
         return node if isinstance(node, dict) else {}
 
     def first_comment(self, group: str, name: str) -> str:
-        """Return the first comment of a member's file; empty without a file or a comment."""
+        """Return the first line of comment in a member's file; empty without one."""
+        return next(iter(self._comments(group, name)), "")
+
+    def comment(self, group: str, name: str) -> str:
+        """Return the comment of a member's file as one line; empty without one."""
+        return " ".join(self._comments(group, name))
+
+    def _comments(self, group: str, name: str) -> list[str]:
         path = self._member_file(group, name)
-        lines = path.read_text(encoding="utf-8").splitlines() if path else []
-        comments = (line.removeprefix("#").strip() for line in lines if line[:1] == "#")
-        return next((c for c in comments if not c.startswith(_DIRECTIVES)), "")
+        if path is None:
+            return []
+        lines = path.read_text(encoding="utf-8").splitlines()
+        comments = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+        return [comment for comment in comments if not comment.startswith(_DIRECTIVES)]
 
     def _member_file(self, group: str, name: str) -> Path | None:
         folders = [*self._config_dirs, conf_directory()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Tensor
 
@@ -103,7 +103,13 @@ class Objective(Component):
     A subclass implements `loss`, for advantages per rollout and per token and for any leading
     axes of runs; `tokenwise.Tokenwise` does all this for a loss per token, with aggregation,
     KL penalty and entropy bonus, and leaves `_token_losses` to write.
+
+    Attributes:
+        treats_few_apart: whether the loss treats a few tokens of a minibatch otherwise, and one
+            that is alone in it as these.
     """
+
+    treats_few_apart: ClassVar[bool] = False
 
     @property
     def skips_exactly(self) -> bool:

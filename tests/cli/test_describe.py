@@ -228,6 +228,21 @@ def test_every_objective_can_be_described(name, run):
     assert all(math.isfinite(w["A = 1"]) and math.isfinite(w["A = -1"]) for w in shown["weights"])
 
 
+def test_a_loss_that_treats_few_tokens_apart_shows_what_most_get(run):
+    # Alone in a minibatch a token has its largest covariance, and KL-Cov would penalise it.
+    assert "0.5    0.5    -0.5" in run("objective=kl_cov")[0]
+    # If all tokens are penalised: w A - penalty sgn(d), with d = log .5.
+    text = run("objective=kl_cov", "--set", "fraction=1")[0]
+    assert "0.5    0.6    -0.4" in text
+
+
+def test_a_name_of_a_method_and_of_a_loss_says_how_they_differ(run):
+    method = " ".join(run("method=gspo")[0].split())
+    assert "objective=gspo is the loss alone, with the clip of GSPO's own paper" in method
+    objective = " ".join(run("objective=gspo")[0].split())
+    assert "method=gspo trains it as the two-stage view" in objective
+
+
 def test_the_page_and_the_figure_of_objectives(run, tmp_path):
     out, _ = run("clipped", "--set", "kl_coef=0.1")
     assert out.startswith("clipped\n\nClipped surrogate of PPO")
