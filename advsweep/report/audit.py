@@ -9,27 +9,47 @@ runs. Nothing but the table is used, and every finding gives its arithmetic.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 from scipy import stats
 
+from advsweep.delimited import read_table
 from advsweep.errors import ConfigError, counted
-from advsweep.local_files import open_regular
 from advsweep.statistics import holm
 from advsweep.writing import Document, Entry, Line, Table
 
 COLUMNS = ("name", "group", "benchmark", "value", "size", "samples", "k", "seeds", "spread", "bold")
-"""The columns that are read: `name`, `benchmark` and `value` are needed, others are ignored."""
+"""The columns that are read: `name`, `benchmark` and `value` are needed, others are refused."""
+
+_OTHER_NAMES = {
+    "acc": "value",
+    "accuracy": "value",
+    "score": "value",
+    "std": "spread",
+    "sd": "spread",
+    "stdev": "spread",
+    "std_dev": "spread",
+    "best": "bold",
+    "is_bold": "bold",
+    "n": "samples",
+    "runs": "seeds",
+    "n_seeds": "seeds",
+    "problems": "size",
+    "n_problems": "size",
+    "dataset": "benchmark",
+    "task": "benchmark",
+    "method": "name",
+    "row": "name",
+    "model": "group",
+}
 
 AVERAGES = ("avg", "average", "mean")
 """What the benchmark of an average over the other cells of its row is called."""
@@ -175,24 +195,12 @@ def read_cells(path: Path) -> list[Cell]:
     """Read a table with a row for each number.
 
     Raises:
-        ConfigError: it is no such table, a number is none, percent and shares are mixed, or a
-            benchmark has no size.
+        ConfigError: it is no such table, a line is cut, a column is unknown or comes twice, a
+            number is none, percent and shares are mixed, or a benchmark has no size.
     """
-    try:
-        with open_regular(path.resolve()) as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes of CSV, got more")
-        rows = [*csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path}: expected a CSV file, got {error}") from None
-    missing = [name for name in ("name", "benchmark", "value") if not rows or name not in rows[0]]
-    if missing:
-        raise ConfigError(
-            f"{path}: expected a row for each number with columns of {', '.join(COLUMNS)}, got "
-            f"none called {', '.join(missing)}"
-        )
-    cells = [_cell(path, line, row) for line, row in enumerate(rows, 2)]
+    table = read_table(path, most_bytes=MOST_BYTES)
+    table.check_columns(known=COLUMNS, needed=("name", "benchmark", "value"), others=_OTHER_NAMES)
+    cells = [_cell(path, line, row) for line, row in table.rows()]
     known = [cell for cell in cells if not math.isnan(cell.value)]
     if not known:
         raise ConfigError(f"{path}: expected numbers, got empty values")
@@ -219,8 +227,8 @@ def read_cells(path: Path) -> list[Cell]:
     ]
 
 
-def _cell(path: Path, line: int, row: dict[str, Any]) -> Cell:
-    texts = {name: (row.get(name) or "").strip() for name in COLUMNS}
+def _cell(path: Path, line: int, row: Mapping[str, str]) -> Cell:
+    texts = {name: row.get(name, "").strip() for name in COLUMNS}
 
     def refuse(column: str, expected: str) -> NoReturn:
         raise ConfigError(

@@ -167,7 +167,8 @@ def test_groups_are_apart_and_shares_equal_percents(audited):
         (["a,,x,,30,1,1,1,,"], "expected numbers, got empty values"),
         (["a,,x,1e-5,30,1,1,1,,"], "expected a number in value, got '1e-5'"),
         (["a,,x,0e999999999,30,1,1,1,,"], "expected a number in value, got '0e999999999'"),
-        ([], "got none called name, benchmark, value"),
+        ([], "expected numbers, got empty values"),
+        (["a,,x,60.0,30"], "line 2: expected 10 cells as in the header, got 5"),
     ],
 )
 def test_mistakes_are_told_in_one_line(table, lines, told):
@@ -175,6 +176,22 @@ def test_mistakes_are_told_in_one_line(table, lines, told):
         read_cells(table(*lines))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (HEAD.replace("spread", "std"), "got 'std'; did you mean 'spread'?"),
+        (HEAD.replace("bold", "Best"), "got 'Best'; did you mean 'bold'?"),
+        (HEAD.replace("spread", "value"), "got 'value' twice"),
+        ("name,size\n", "got none called benchmark, value"),
+    ],
+)
+def test_columns_are_never_ignored(table, head, told):
+    with pytest.raises(ConfigError) as error:
+        read_cells(table(head=head))
+    assert "line 1: " in str(error.value)
+    assert told in str(error.value)
 
 
 def test_the_command_prints_findings_and_exits_with_1(table, in_process):
@@ -190,7 +207,7 @@ def test_the_command_prints_findings_and_exits_with_1(table, in_process):
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "table.csv")
-    with pytest.raises(ConfigError, match=r"expected a CSV file, got .*no regular file"):
+    with pytest.raises(ConfigError, match=r"expected a text file, got: no regular file"):
         read_cells(tmp_path / "table.csv")
 
 
@@ -198,5 +215,5 @@ def test_a_table_is_bounded(table, monkeypatch):
     monkeypatch.setattr("advsweep.report.audit.MOST_BYTES", 200)
     line = "a,,x,60.0,30,1,1,1,,"
     assert read_cells(table(line))
-    with pytest.raises(ConfigError, match="expected at most 200 bytes of CSV, got more"):
+    with pytest.raises(ConfigError, match="expected at most 200 bytes of text, got more"):
         read_cells(table(*[line] * 20))
