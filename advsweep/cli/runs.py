@@ -19,7 +19,7 @@ from advsweep.local_files import open_regular
 from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.races import RaceRecord
-from advsweep.store.records import SELECTED, TuningRecord
+from advsweep.store.records import SELECTED, UNKNOWN_SEED, TuningRecord, show_seed
 from advsweep.store.sanity import find_no_signal, run_list
 
 # Looks that a table of a race has.
@@ -141,6 +141,7 @@ def print_run(store: Store, run: RunRecord) -> None:
             "identity": run.identity,
             "sweeps": ", ".join(run.sweeps) or "none",
             "status": f"{run.status.value}{failure}{reason}",
+            **({"seed": f"{UNKNOWN_SEED} (nobody knows it)"} if run.seed is None else {}),
             "step": f"{run.step} of {run.steps}",
             **selected,
             "started": _time(run.started),
@@ -180,7 +181,7 @@ def print_summary(store: Store, run: RunRecord) -> None:
     if run.started and run.finished:
         took = f" in {(run.finished - run.started).total_seconds():.0f} s"
     echo_line(
-        f"run {run.id}: {run.estimator}, seed {run.seed}: {run.status.value}, "
+        f"run {run.id}: {run.estimator}, seed {show_seed(run.seed)}: {run.status.value}, "
         f"step {run.step} of {run.steps}{took}"
     )
     if run.error:

@@ -16,6 +16,7 @@ from advsweep.cli.output import echo, echo_line, flatten, print_json, warn
 from advsweep.cli.runs import Targets, find_targets, split_overrides
 from advsweep.errors import ConfigError
 from advsweep.store import RunRecord, Status, Store
+from advsweep.store.records import show_seed
 from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import make_plan
@@ -283,7 +284,7 @@ def worker(
         def on_event(event: Event) -> None:
             if isinstance(event, RunEvent):
                 run, reason = event.run, f": {event.message}" if event.message else ""
-                what = f"run {run.id} ({run.estimator} seed={run.seed})"
+                what = f"run {run.id} ({run.estimator} seed={show_seed(run.seed)})"
                 echo_line(f"{what} {event.kind.value}{reason}", err=True)
             track(event)
 

@@ -26,6 +26,7 @@ from advsweep.cli.output import (
 from advsweep.errors import ConfigError, NotFoundError, counted, rough_duration
 from advsweep.printable import printable_line
 from advsweep.store import AnswerSample, EvaluationRecord, RunRecord, Status, open_store
+from advsweep.store.records import show_seed
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.sweep.progress import SweepStatus, bar_line, read_status, varying_keys
 from advsweep.writing import plain_value
@@ -91,6 +92,7 @@ def ls(
     rows = [_row(run) for run in found]
     if how == "table":
         for row, keys in zip(rows, varying_keys(run.config for run in found), strict=True):
+            row["seed"] = show_seed(row["seed"])
             row["what"] = " ".join(keys)
     print_listing(rows, how)
     if left := opened.runs.count(sweep=sweep, status=status) - len(found):
@@ -190,7 +192,9 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
     for failed in found.failures:
         place = f"{failed.status.value} at step {failed.step}/{failed.steps}"
         why = (failed.error or "").partition("\n")[0]
-        _echo_words(f"run {failed.id} ({failed.estimator} seed={failed.seed}) {place}: {why}")
+        _echo_words(
+            f"run {failed.id} ({failed.estimator} seed={show_seed(failed.seed)}) {place}: {why}"
+        )
     running = [
         {
             "run": str(run["id"]),
@@ -198,7 +202,7 @@ def _print_status(sweep: str | None, found: SweepStatus) -> None:
             "step": f"{run['step']}/{run['steps']}",
             "left": "-" if (left := run["seconds_left"]) is None else rough_duration(left),
             "stage": f"{run['stage'] or 'starting'}{', stopping' if run['stop_requested'] else ''}",
-            "seed": str(run["seed"]),
+            "seed": show_seed(run["seed"]),
             "steps/s": "-" if run["steps_per_second"] is None else f"{run['steps_per_second']:.3g}",
             "heartbeat": "-"
             if (age := run["heartbeat_age"]) is None

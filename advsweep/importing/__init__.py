@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, merged
 from advsweep.printable import printable_line
 from advsweep.store import Store
 from advsweep.store.imported import IMPORTED
+from advsweep.store.store import utc_now
 
 _LONGEST = 200  # characters of a source in messages and environments
 
@@ -152,6 +154,7 @@ class _RunWriter:
     sweep: str | None
     summary: ImportSummary
     dry_run: bool
+    begun: datetime = field(default_factory=utc_now)
     without: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
     first: dict[object, str] = field(default_factory=dict)
@@ -187,13 +190,21 @@ class _RunWriter:
         }
         environment = {"advsweep": __version__, "imported": imported}
         store, sweep, dry = self.store, self.sweep, self.dry_run
+        created = self._place()
         written = store.patience.call(
-            lambda: write_run(store, content, environment=environment, sweep=sweep, dry_run=dry)
+            lambda: write_run(
+                store,
+                content,
+                environment=environment,
+                created=created,
+                sweep=sweep,
+                dry_run=dry,
+            )
         )
         summary.metrics |= content.curves.keys()
         name, seed = _shown(found.source), config.get("seed")
         summary.runs.append((name, written))
-        values = dataclasses.replace(content, config={}).digest(0)
+        values = dataclasses.replace(content, config={}).digest()
         first = self.first.setdefault(values if seed is None else (config_hash(config), seed), name)
         if first != name:
             self.alike.append(f"{name} (as {first})")
@@ -204,6 +215,16 @@ class _RunWriter:
                 f"{name} ends before run {written.run_id}, which stays as it is; if the log was "
                 f"written anew, `advsweep rm {written.run_id} --force` first"
             )
+
+    def _place(self) -> datetime:
+        """Return the time by which tables order a run.
+
+        It is the same for all runs of a folder, so that the names of its files decide nothing.
+        A file has an order of its own, and so has a project.
+        """
+        if self.root is not None and self.root.is_dir():
+            return self.begun
+        return self.begun + timedelta(microseconds=len(self.summary.runs))
 
     def remarks(self) -> list[str]:
         """Return what to say about all runs, a sentence each."""
@@ -220,8 +241,8 @@ class _RunWriter:
             )
         if number := self.without["seed"]:
             remarks.append(
-                f"the seed of {counted(number, 'run')} is not known: runs of equal settings were "
-                "numbered, so that seeds of two rows are no pairs"
+                f"the seed of {counted(number, 'run')} is not known, so that runs of two settings "
+                "are no pairs: --name-pattern or a column seed says which are"
             )
         return remarks
 

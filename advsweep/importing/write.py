@@ -13,6 +13,7 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -72,13 +73,13 @@ class Written:
 
     Attributes:
         run_id: None if nothing was written, as in a dry run.
-        seed: the seed that it has in the store.
+        seed: the seed that it has in the store; None if nobody knows it.
         steps: logged steps; `new_steps` of them were not in the store.
     """
 
     action: ImportAction
     run_id: int | None
-    seed: int
+    seed: int | None
     steps: int
     new_steps: int
     points: int
@@ -118,9 +119,15 @@ class RunContent:
         parts = [steps for steps, _ in self.curves.values()]
         return np.unique(np.concatenate(parts)) if parts else np.array([], np.int64)
 
-    def digest(self, seed: int) -> str:
+    @property
+    def seed(self) -> int | None:
+        """The seed; None if nobody knows it."""
+        seed: int | None = self.config.get("seed")
+        return seed
+
+    def digest(self) -> str:
         """Return a sha256, in hex, of everything that a store would hold of the run."""
-        found = hashlib.sha256(json.dumps([self.config, seed, self.last_step]).encode())
+        found = hashlib.sha256(json.dumps([self.config, self.seed, self.last_step]).encode())
         for name, (steps, values) in self.curves.items():
             found.update(json.dumps([name, len(steps)]).encode())
             found.update(steps.astype("<i8").tobytes() + values.astype("<f8").tobytes())
@@ -256,6 +263,7 @@ def write_run(
     content: RunContent,
     *,
     environment: Mapping[str, Any],
+    created: datetime | None = None,
     sweep: str | None = None,
     dry_run: bool = False,
 ) -> Written:
@@ -266,6 +274,7 @@ def write_run(
 
     Args:
         environment: how the run was imported; stored with it.
+        created: when the run counts as added, which decides its place in tables; by default now.
         sweep: a sweep that the run becomes part of; made if it does not exist.
 
     Raises:
@@ -273,25 +282,17 @@ def write_run(
     """
     steps = content.steps()
     hashed = config_hash(content.config)
-    # Alone: the seed of a run without one follows from those that exist.
+    # Alone: what is written follows from what exists.
     with store.database.read() if dry_run else store.database.write_alone() as connection:
-        query = select(RUNS.c.id, RUNS.c.step, RUNS.c.seed, RUNS.c.environment)
+        query = select(RUNS.c.id, RUNS.c.step, RUNS.c.environment)
         old = connection.execute(
             query.where(RUNS.c.identity == content.identity, RUNS.c.attempt == 1)
         ).first()
-        seed = content.config.get("seed")
-        if seed is None and old is not None:
-            seed = old.seed
-        elif seed is None:
-            # The least number that no run of the same settings has.
-            query = select(RUNS.c.seed).where(RUNS.c.config_hash == hashed)
-            taken = set(connection.execute(query).scalars())
-            seed = next(number for number in range(len(taken) + 1) if number not in taken)
-        digest = content.digest(seed)
+        digest = content.digest()
         written = Written(
             action=ImportAction.ADDED if old is None else ImportAction.UPDATED,
             run_id=None if old is None else old.id,
-            seed=seed,
+            seed=content.seed,
             steps=len(steps),
             new_steps=len(steps) if old is None else int((steps > old.step).sum()),
             points=sum(len(curve) for curve, _ in content.curves.values()),
@@ -310,11 +311,11 @@ def write_run(
                 "identity": content.identity,
                 "attempt": 1,
                 "config_hash": hashed,
-                "seed": seed,
+                "seed": content.seed,
                 "estimator": content.config["estimator"]["name"],
                 "backend": IMPORTED,
                 "steps": content.last_step,
-                "config": {**content.config, "seed": seed},
+                "config": dict(content.config),
                 "environment": {**environment, "digest": digest},
                 "status": Status.DONE,
                 "step": content.last_step,
@@ -322,7 +323,7 @@ def write_run(
                 "stop_requested": False,
             }
             if old is None:
-                adding = insert(RUNS).values(created=now, **values).returning(RUNS.c.id)
+                adding = insert(RUNS).values(created=created or now, **values).returning(RUNS.c.id)
                 written.run_id = int(connection.execute(adding).scalar_one())
             else:
                 connection.execute(update(RUNS).where(RUNS.c.id == old.id).values(values))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import scipy as sp
@@ -39,10 +40,13 @@ def correlation_p_value(r: float, n: int, bound: float) -> float:
     return float(2 * sp.special.ndtr(-abs(z)))
 
 
+# What tells seeds apart: numbers, or what stands for an unknown one.
+Seed = TypeVar("Seed", bound=Hashable)
+
 _ROUNDING = 1e-9  # relative spread below which ratios of spreads mean nothing
 
 
-def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate:
+def ratio_of_means(a: Mapping[Seed, float], b: Mapping[Seed, float]) -> Estimate:
     """Estimate mean(a) / mean(b) with Fieller's interval.
 
     It holds the ratios ρ for which the t-test of a - ρ b finds no difference from 0 (Fieller,
@@ -57,7 +61,7 @@ def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate:
         clearly different from 0.
     """
     a, b = _finite(a), _finite(b)
-    shared = sorted(a.keys() & b.keys())
+    shared = [seed for seed in a if seed in b]
     if len(shared) > 1:
         of_a, of_b = (np.array([values[seed] for seed in shared]) for values in (a, b))
         cov = np.cov(of_a, of_b) / len(shared)
@@ -82,5 +86,5 @@ def ratio_of_means(a: Mapping[int, float], b: Mapping[int, float]) -> Estimate:
     return Estimate(x / y, (middle - root) / square, (middle + root) / square)
 
 
-def _finite(values: Mapping[int, float]) -> dict[int, float]:
+def _finite(values: Mapping[Seed, float]) -> dict[Seed, float]:
     return {seed: value for seed, value in values.items() if math.isfinite(value)}

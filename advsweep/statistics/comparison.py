@@ -11,9 +11,9 @@ that are all equal, which a cost or a finished benchmark has.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import scipy as sp
@@ -24,6 +24,9 @@ from advsweep.statistics.intervals import LEVEL, ROUNDING, as_pairs, as_sample, 
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+# What tells seeds apart: numbers, or what stands for an unknown one.
+Seed = TypeVar("Seed", bound=Hashable)
 
 _TAIL = 0.05
 # Two methods have one difference, whose own spread is all that there is.
@@ -231,7 +234,8 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
     Raises:
         AdvsweepError: the values are not lists of numbers.
     """
-    of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
+    # Sorted, so that sums do not depend on the order in which logs were read.
+    of_a, of_b = (np.sort(own[np.isfinite(own)]) for own in map(as_sample, (a, b)))
     n_a, n_b = of_a.size, of_b.size
     difference, scale = _difference(of_a, of_b)
     sd = pooled = error = df = math.nan
@@ -255,22 +259,22 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
 
 
 def compare_seeds(
-    a: Mapping[int, float], b: Mapping[int, float], pooled: PooledSpread | None = None
+    a: Mapping[Seed, float], b: Mapping[Seed, float], pooled: PooledSpread | None = None
 ) -> Comparison:
     """Compare two methods by their seeds: paired if they share at least two, else unpaired.
 
     A paired comparison leaves out seeds that only one method has; an unpaired one uses all.
 
     Args:
-        a, b: the value of each seed. Values that are not finite count as missing.
+        a, b: the value of each seed, in any type that tells seeds apart. Values that are not
+            finite count as missing.
         pooled: of a paired comparison, as in `compare_paired`.
     """
     # One shared seed has no spread of differences, while two samples may have one each.
-    usable = [seed for seed in a.keys() & b.keys() if math.isfinite(a[seed] - b[seed])]
+    usable = [seed for seed in a if seed in b and math.isfinite(a[seed] - b[seed])]
     if len(usable) < 2:
         return compare_unpaired(list(a.values()), list(b.values()))
-    seeds = sorted(a.keys() | b.keys())
-    of_a, of_b = ([own.get(seed, math.nan) for seed in seeds] for own in (a, b))
+    of_a, of_b = ([own[seed] for seed in usable] for own in (a, b))
     return compare_paired(of_a, of_b, pooled=pooled)
 
 
@@ -400,7 +404,7 @@ class RankInterval:
 
 
 def rank_intervals(
-    methods: Sequence[Mapping[int, float]], *, higher: bool
+    methods: Sequence[Mapping[Seed, float]], *, higher: bool
 ) -> list[RankInterval | None]:
     """Return the interval of each method's rank.
 

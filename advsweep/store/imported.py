@@ -1,7 +1,7 @@
 """What stored configs say of their runs: whether they were imported, or are calibrations.
 
 The config of an imported run is whatever its trainer logged, with the nodes `backend` and
-`estimator` and the key `seed` of ours:
+`estimator` of ours, and the key `seed` where the seed is known:
 
     {"backend": {"name": "imported", "format": "verl"}, "estimator": {"name": "grpo"}, ...,
      "rows": ["estimator", "actor.lr"], "seed": 0}
@@ -27,7 +27,8 @@ _NODES = frozenset({"backend", ROWS, "seed"})
 # Keys that name a folder, a machine or the like, which differ for each run.
 _PER_RUN = re.compile(
     r"(?:.*[_./-])?(?:dir|directory|folder|path|file|port|host|hostname|uuid|timestamp|datetime|"
-    r"(?:run|exp|experiment|trial)_?(?:name|id|group)|wandb\w*|hub_model_id|seeds?|rank)",
+    r"(?:run|exp|experiment|trial)_?(?:name|id|group)|run|trial|replicate|wandb\w*|hub_model_id|"
+    r"seeds?|rank)",
     re.IGNORECASE,
 )
 

@@ -83,12 +83,43 @@ class NewRun:
     backend: str
 
 
+# How every command writes the seed of a run that nobody knows.
+UNKNOWN_SEED = "?"
+
+
+@dataclass(frozen=True, order=True)
+class UnknownSeed:
+    """The seed of a run that nobody knows: equal to that of no other run, so that no two pair."""
+
+    run_id: int
+
+    def __str__(self) -> str:
+        return f"{UNKNOWN_SEED} (run {self.run_id})"
+
+
+# What runs are paired by.
+SeedKey = int | UnknownSeed
+
+
+def seed_order(key: SeedKey) -> tuple[bool, int]:
+    """Return the sort key of seeds: known ones ascending, then the others by run."""
+    if isinstance(key, UnknownSeed):
+        return True, key.run_id
+    return False, key
+
+
+def show_seed(seed: int | None) -> str:
+    """Return a seed as commands print it."""
+    return UNKNOWN_SEED if seed is None else str(seed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A stored run.
 
     Attributes:
         attempt: 1, or more for a repetition of a done run.
+        seed: None if nobody knows it, as of imported logs that do not say.
         sweeps: sorted names of its sweeps.
         estimator: its name, with the title of the run's control: `grpo (placebo)`.
         step: training steps done.
@@ -107,7 +138,7 @@ class RunRecord:
     identity: str
     attempt: int
     config_hash: str
-    seed: int
+    seed: int | None
     sweeps: tuple[str, ...]
     estimator: str
     backend: str
@@ -128,6 +159,11 @@ class RunRecord:
     error: str | None
     traceback: str | None
     directory: Path
+
+    @property
+    def seed_key(self) -> SeedKey:
+        """What the run is paired by with runs of other settings."""
+        return UnknownSeed(self.id) if self.seed is None else self.seed
 
     @property
     def is_over(self) -> bool:

@@ -40,6 +40,9 @@ def is_name(value: object) -> bool:
 def folder_name(*, identity: object, attempt: object, estimator: object, seed: object) -> str:
     """Return the name of a run's folder.
 
+    Args:
+        seed: None if it is unknown.
+
     The values are checked before they become a path, because a store from elsewhere may hold
     any value.
 
@@ -49,13 +52,14 @@ def folder_name(*, identity: object, attempt: object, estimator: object, seed: o
     for what, value, fits, expected in (
         ("identity", identity, is_hash(identity), "64 hexadecimal digits"),
         ("estimator", estimator, is_name(estimator), "lower-case letters, digits and underscores"),
-        ("seed", seed, is_whole(seed), "a whole number from 0"),
+        ("seed", seed, seed is None or is_whole(seed), "a whole number from 0"),
         ("attempt", attempt, is_whole(attempt, 1), "a whole number from 1"),
     ):
         if not fits:
             raise StoreError(f"{what}: expected {expected}, got {shown(value)}")
     again = "" if attempt == 1 else f"-{attempt}"
-    return f"{estimator}-seed{seed}-{str(identity)[:PREFIX]}{again}"
+    numbered = "" if seed is None else f"-seed{seed}"
+    return f"{estimator}{numbered}-{str(identity)[:PREFIX]}{again}"
 
 
 def is_whole(value: object, least: int = 0, end: int = 2**63) -> bool:

@@ -7,7 +7,7 @@ stands in a table `alembic_version`, since earlier releases migrated with Alembi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 
 from sqlalchemy import Column, Connection, Index, Table, inspect, text
@@ -17,11 +17,15 @@ from advsweep.local_files import FILE_MODE
 from advsweep.printable import printable_line
 from advsweep.store import tables
 from advsweep.store.connections import BUSY_SECONDS, Database, Location, Patience, translated
+from advsweep.store.unknown_seeds import forget_made_up_seeds
 
 _RUNS, _EVALUATIONS = tables.RUNS, tables.EVALUATIONS
 
-# What each version of the schema added: nullable columns, tables and indexes.
-MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index]] = {
+# Changes a store, and returns what it did in words.
+Change = Callable[[Connection], str]
+
+# What each version of the schema added: nullable columns, tables and indexes; and what it changed.
+MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index | Change]] = {
     "0001": [],
     "0002": [_RUNS.c.stage, *(i for i in _RUNS.indexes if i.name == "ix_runs_config_hash")],
     "0003": [_RUNS.c.failure],
@@ -30,6 +34,7 @@ MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index]] = {
     "0006": [_EVALUATIONS.c.right_entropy],
     "0007": [tables.EVALUATION_SAMPLES],
     "0008": [_EVALUATIONS.c.kl_base, _EVALUATIONS.c.right_counts],
+    "0009": [forget_made_up_seeds],
 }
 
 HEAD = max(MIGRATIONS)
@@ -150,20 +155,24 @@ def _use_write_ahead_log(database: Database) -> None:
 
 
 def _migrate(connection: Connection, version: str) -> list[str]:
-    """Add what versions after the given one added; return one line for each."""
+    """Add and change what versions after the given one did; return one line for each."""
     changes = []
     for later, added in sorted(MIGRATIONS.items()):
         if later <= version:
             continue
-        for item in added:
-            if isinstance(item, Column):
-                kind = item.type.compile(connection.dialect)
-                connection.execute(
-                    text(f'ALTER TABLE {item.table.name} ADD COLUMN "{item.name}" {kind}')
-                )
-            else:
-                item.create(connection)
-        names = [str(item) if isinstance(item, Column) else str(item.name) for item in added]
-        changes.append(f"{later}: {', '.join(names)}")
+        done = [_apply(connection, item) for item in added]
+        changes.append(f"{later}: {', '.join(done)}")
     connection.execute(text(f"UPDATE alembic_version SET version_num = '{HEAD}'"))
     return changes
+
+
+def _apply(connection: Connection, item: Column[object] | Table | Index | Change) -> str:
+    """Make one change of a migration, and return it in words."""
+    if isinstance(item, Column):
+        kind = item.type.compile(connection.dialect)
+        connection.execute(text(f'ALTER TABLE {item.table.name} ADD COLUMN "{item.name}" {kind}'))
+        return str(item)
+    if isinstance(item, (Table, Index)):
+        item.create(connection)
+        return str(item.name)
+    return item(connection)

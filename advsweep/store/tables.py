@@ -106,12 +106,13 @@ SWEEPS = _table(
 
 RUNS = _table(
     "runs",
-    "One training with one seed, in one attempt: its config, lease, progress and end.",
+    "One training with one seed, in one attempt: its config, lease, progress and end.\n\n"
+    "`seed` is NULL where nobody knows it, as of imported logs that do not say.",
     sa.Column("id", sa.Integer, primary_key=True),
     _Required("identity", _HASH),
     _Required("attempt", sa.Integer),
     _Required("config_hash", _HASH, index=True),
-    _Required("seed", sa.BigInteger),
+    sa.Column("seed", sa.BigInteger),
     _Required("estimator", sa.String),
     _Required("backend", sa.String),
     _Required("steps", sa.Integer),

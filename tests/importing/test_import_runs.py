@@ -147,16 +147,21 @@ def test_an_interrupted_import_leaves_whole_runs_alone(store, logs, monkeypatch)
     assert (summary.count(ImportAction.UNCHANGED), summary.count(ImportAction.ADDED)) == (1, 5)
 
 
-def test_runs_without_a_seed_are_numbered_and_keep_their_number(store, tmp_path):
+def test_the_seed_of_a_log_that_does_not_say_is_unknown(store, tmp_path):
     for name in ("b", "c"):
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / "x.jsonl").write_text('{"step": 1, "reward": 1}\n')
     summary = _import(store, tmp_path / "logs", settings={"estimator": "grpo"})
     assert any("the seed of 2 runs is not known" in note for note in summary.notes)
-    (tmp_path / "logs" / "a").mkdir()
-    (tmp_path / "logs" / "a" / "x.jsonl").write_text('{"step": 1, "reward": 1}\n')
-    _import(store, tmp_path / "logs", settings={"estimator": "grpo"})
-    assert [run.seed for run in store.runs.select(newest_first=False)] == [0, 1, 2]
+    again = _import(store, tmp_path / "logs", settings={"estimator": "grpo"})
+    assert again.count(ImportAction.UNCHANGED) == 2
+    runs = store.runs.select(newest_first=False)
+    assert [run.seed for run in runs] == [None, None]
+    assert all("seed" not in run.config for run in runs)
+    assert len({run.seed_key for run in runs}) == 2
+    # Once it is known, the run has it.
+    _import(store, tmp_path / "logs" / "b", settings={"estimator": "grpo", "seed": 3})
+    assert [run.seed for run in store.runs.select(newest_first=False)] == [3, None]
 
 
 def test_one_table_may_hold_several_runs(store, tmp_path):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from advsweep.errors import StoreError
-from advsweep.store import NewRun, Owner, Status, open_store
+from advsweep.importing.write import gather, write_run
+from advsweep.logs.base import ProblemCount
+from advsweep.logs.names import LoggedStep
+from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
+from advsweep.store.checks import check_store
 from advsweep.store.schema_version import HEAD, MIGRATIONS
 from advsweep.store.tables import METADATA
 
@@ -29,6 +37,12 @@ LATER = {
     "0008": [
         "ALTER TABLE evaluations DROP COLUMN kl_base",
         "ALTER TABLE evaluations DROP COLUMN right_counts",
+    ],
+    "0009": [
+        "ALTER TABLE runs ADD COLUMN numbered BIGINT NOT NULL DEFAULT 0",
+        "UPDATE runs SET numbered = seed",
+        "ALTER TABLE runs DROP COLUMN seed",
+        "ALTER TABLE runs RENAME COLUMN numbered TO seed",
     ],
 }
 """What turns the schema of a migration into that before it."""
@@ -124,3 +138,73 @@ def test_an_upgrade_that_fails_changes_nothing(oldest):
         assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
         columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
     assert "stage" not in columns
+
+
+def digest_until_0008(run: RunRecord, store: Store, *, known: bool) -> str:
+    """Return what an import wrote of a run with one metric and one result per problem."""
+    config = {**run.config, "seed": run.seed} if known else run.config
+    content = hashlib.sha256(json.dumps([config, run.seed, run.step]).encode())
+    points = store.metrics.points(run.id)
+    content.update(json.dumps([points[0][0], len(points)]).encode())
+    content.update(np.array([step for _, step, _ in points], "<i8").tobytes())
+    content.update(np.array([value for _, _, value in points], "<f8").tobytes())
+    for evaluation in store.evaluations.select([run.id]):
+        for problem, n, c in zip(evaluation.problem_ids, evaluation.n, evaluation.c, strict=True):
+            content.update(json.dumps([evaluation.step, problem, int(n), int(c), ""]).encode())
+    return content.hexdigest()
+
+
+def make_imported(path: Path, kinds: Sequence[str]) -> list[int]:
+    """Make a store of schema 0008 of imported runs, numbered from 0.
+
+    Their seeds were `known`, or `made up`, or nothing tells it: `undecided`.
+    """
+    with open_store(str(path)) as store:
+        for place in range(len(kinds)):
+            config = {
+                "backend": {"name": "imported", "format": "x"},
+                "estimator": {"name": "grpo"},
+                "seed": place,
+            }
+            content = gather(
+                "x", f"log{place}", config,
+                [LoggedStep(1, {"reward/mean": 0.25 * place}), LoggedStep(2, {"reward/mean": 1.0})],
+                [ProblemCount(2, "p1", 4, place)],
+            )  # fmt: skip
+            write_run(store, content, environment={})
+        runs = store.runs.select(newest_first=False)
+        digests = []
+        for run, kind in zip(runs, kinds, strict=True):
+            config = {key: value for key, value in run.config.items() if key != "seed"}
+            plain = dataclasses.replace(run, config=config)
+            digests.append(digest_until_0008(plain, store, known=kind == "known"))
+    make_older(path, "0008")
+    with sqlite3.connect(path) as connection:
+        for run, kind, digest in zip(runs, kinds, digests, strict=True):
+            environment = json.dumps({} if kind == "undecided" else {"digest": digest})
+            statement = "UPDATE runs SET environment = ? WHERE id = ?"
+            connection.execute(statement, (environment, run.id))
+    connection.close()
+    return [run.id for run in runs]
+
+
+def test_seeds_that_imports_made_up_become_unknown(tmp_path):
+    kinds = ["made up", "known", "made up", "undecided"]
+    ids = make_imported(tmp_path / "old.db", kinds)
+    with open_store(str(tmp_path / "old.db"), upgrade=True) as store:
+        runs = {run.id: run for run in store.runs.select()}
+        assert [runs[i].seed for i in ids] == [None, 1, None, None]
+        assert [runs[i].config.get("seed") for i in ids] == [None, 1, None, None]
+        assert "3 imported runs" in store.upgraded[-1]
+        assert "nothing tells whether the logs of runs 4 had theirs" in store.upgraded[-1]
+        with store.database.read() as connection:
+            check_store(store, connection)
+
+
+def test_a_number_that_no_import_gives_is_a_seed(tmp_path):
+    make_imported(tmp_path / "old.db", ["undecided"])
+    with sqlite3.connect(tmp_path / "old.db") as connection:
+        connection.execute("UPDATE runs SET seed = 42")
+    connection.close()
+    with open_store(str(tmp_path / "old.db"), upgrade=True) as store:
+        assert [run.seed for run in store.runs.select()] == [42]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from advsweep.errors import StoreError
+from advsweep.importing.write import gather, write_run
+from advsweep.logs.names import LoggedStep
 from advsweep.store import open_store
 from advsweep.store.connections import locate
 from advsweep.store.schema_version import HEAD
@@ -107,3 +110,24 @@ def test_migrations_make_the_tables_of_the_models(postgres_url):
     with open_store(postgres_url) as store, store.database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
+
+
+def test_seeds_that_imports_made_up_become_unknown(empty_database, postgres_server):
+    with open_store(empty_database) as store:
+        for seed in (None, 5):
+            config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
+            config |= {} if seed is None else {"seed": seed}
+            content = gather("x", f"log{seed}", config, [LoggedStep(1, {"a": 0.5})])
+            write_run(store, content, environment={})
+    made_up = json.dumps({"backend": {"name": "imported"}, "estimator": {"name": "x"}, "seed": 0})
+    for statement in (
+        f"UPDATE runs SET seed = 0, config = '{made_up}' WHERE seed IS NULL",
+        "ALTER TABLE runs ALTER COLUMN seed SET NOT NULL",
+        "UPDATE alembic_version SET version_num = '0008'",
+    ):
+        postgres_server.ask("empty", statement)
+    with open_store(empty_database, upgrade=True) as store:
+        runs = store.runs.select(newest_first=False)
+        # The digest of the second says that its log had the seed.
+        assert [run.seed for run in runs] == [None, 5]
+        assert "seed" not in runs[0].config

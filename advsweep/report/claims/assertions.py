@@ -37,6 +37,7 @@ from advsweep.report.tables.comparison import (
 )
 from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
+from advsweep.store.records import SeedKey, seed_order
 from advsweep.writing import NO_NUMBER, show, show_p
 
 if TYPE_CHECKING:
@@ -284,6 +285,9 @@ def judge_assertion(report: Report, assertion: Assertion) -> Finding:
         where = tuple(f"@{cutoff}: " for cutoff in cutoffs)
         whys = "".join(f"; {remark}" for remark in report.remarks if remark.startswith(where))
         missing = "that takes two seeds or more that all of its rows have"
+        unknown = [name for name, row in rows.items() if row.unknown_seeds]
+        if unknown:
+            missing += f", and seeds of {', '.join(unknown)} are unknown: not paired"
         reason = f"{assertion.text}: {missing} ({numbers}){whys}"
         return Finding(ClaimVerdict.CANNOT_TELL, reason)
     low, high = (found.low, found.high) if assertion.above else (-found.high, -found.low)
@@ -303,7 +307,9 @@ def judge_assertion(report: Report, assertion: Assertion) -> Finding:
     if verdict is ClaimVerdict.CONTRADICTED and is_identical:
         same = f"the rows have the same numbers for each of {found.n} seeds"
         return Finding(ClaimVerdict.EQUAL, f"{assertion.text}: {same} ({numbers})", *interval)
-    over = f"{found.n} seeds" + ("" if found.paired else " of each, unpaired")
+    over = f"{found.n} seeds"
+    if not found.paired:
+        over += " of each, unpaired (Welch's t-test)"
     reason = (
         f"{assertion.text}: left side - right side = {found.difference:+.4f}, 95 % interval "
         f"[{found.low:+.4f}, {found.high:+.4f}] over {over} ({numbers})"
@@ -333,7 +339,7 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
         ConfigError: several rows have the name.
     """
     constant = assertion.constant
-    varying: list[tuple[float, dict[int, float]]] = []
+    varying: list[tuple[float, dict[SeedKey, float]]] = []
     rows = [find_row(report, term.row, assertion.origin) for term in assertion.terms]
     for term, row in zip(assertion.terms, rows, strict=True):
         if not row.seeds:
@@ -344,7 +350,7 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
             varying.append((term.factor, finite))
     if not varying or not math.isfinite(constant):
         return None
-    shared = sorted(set.intersection(*(set(values) for _, values in varying)))
+    shared = sorted(set.intersection(*(set(values) for _, values in varying)), key=seed_order)
     if len(shared) > 1:
         sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
         pooled = None

@@ -42,6 +42,7 @@ from advsweep.statistics import (
     ratio_of_means,
     regress,
 )
+from advsweep.store.records import SeedKey
 from advsweep.writing import show
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class Equivalence(Kind):
         if all(own.difference > 0 for own in wide):
             nearest_end = min(wide, key=lambda own: own.difference)
             needed = count_seeds(nearest_end, nearest_end.difference)
-        over = "seeds" if shown.paired else "seeds of each, unpaired"
+        over = "seeds" if shown.paired else "seeds of each, unpaired (Welch's t-test)"
         reason = (
             f"{self.text}: difference {shown.difference:+.4g}, "
             f"{_show_interval(shown.low, shown.high)}, "
@@ -425,7 +426,7 @@ def _by_interval(low: float, high: float, bound: float) -> ClaimVerdict:
     return ClaimVerdict.CONTRADICTED if high < bound else ClaimVerdict.CANNOT_TELL
 
 
-def _places(row: Row, over: str) -> dict[int, float]:
+def _places(row: Row, over: str) -> dict[SeedKey, float]:
     """Return where each seed of a row lies: its value of a key, or of a column."""
     value = row.group.get(over)
     if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -13,7 +13,7 @@ from itertools import groupby
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, short_keys, show_key
 from advsweep.report.tables.comparison import LEVEL
-from advsweep.report.tables.notes import difference_notes
+from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes
 from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Difference, Report, count_states
 from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table
@@ -114,7 +114,10 @@ def _describe_equal_rows(report: Report) -> list[str]:
         other = first.setdefault(values, i)
         if other != i:
             one, two = _short_name(report, i), _short_name(report, other)
-            found.append(f"{one} has the numbers of {two}, seed by seed.")
+            pairs = "seed by seed"
+            if row.unknown_seeds or report.rows[other].unknown_seeds:
+                pairs = "run by run"
+            found.append(f"{one} has the numbers of {two}, {pairs}.")
     return found
 
 
@@ -179,4 +182,5 @@ def _rests_on(report: Report) -> list[str]:
         lines.append(f"{report.tuned}, tuned for each: {'; '.join(chosen)}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
+    lines += describe_unknown_seeds(report)
     return [*lines, "all columns, intervals, tests and notes: `advsweep report --full`"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from advsweep.errors import ReportError, counted
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
-from advsweep.store.records import SELECTED
+from advsweep.store.records import SELECTED, SeedKey, seed_order
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task
 
@@ -377,7 +377,7 @@ class BaseFamily(NamedTuple):
     """
 
     members: list[str]
-    seeds: tuple[int, ...]
+    seeds: tuple[SeedKey, ...]
     run_ids: set[int]
 
 
@@ -389,13 +389,13 @@ def group_bases(runs: Iterable[RunRecord], evaluated: EvaluationsByTask) -> list
     """
     listed = list(runs)
     subjects = {i: r.subject for task in evaluated.tasks.values() for i, r in task.base.items()}
-    by_config: dict[str, tuple[dict[int, str], set[int]]] = {}
+    by_config: dict[str, tuple[dict[SeedKey, str], set[int]]] = {}
     for run in listed:
         if run.id in subjects:
             own, ids = by_config.setdefault(run.config_hash, ({}, set()))
-            own[run.seed] = subjects[run.id]
+            own[run.seed_key] = subjects[run.id]
             ids.add(run.id)
-    families: list[tuple[dict[int, str], set[int]]] = []
+    families: list[tuple[dict[SeedKey, str], set[int]]] = []
     # Configurations with more seeds first, so that the others find theirs.
     for own, ids in sorted(by_config.values(), key=lambda found: -len(found[0])):
         for known, members in families:
@@ -410,7 +410,8 @@ def group_bases(runs: Iterable[RunRecord], evaluated: EvaluationsByTask) -> list
     order = {run.id: place for place, run in enumerate(listed)}
     found = []
     for known, ids in sorted(families, key=lambda family: min(map(order.__getitem__, family[1]))):
-        seeds = tuple(sorted(known)) if len(set(known.values())) > 1 else ()
+        is_shared = len(set(known.values())) == 1
+        seeds = () if is_shared else tuple(sorted(known, key=seed_order))
         found.append(BaseFamily([known[s] for s in seeds or list(known)[:1]], seeds, ids))
     return found
 

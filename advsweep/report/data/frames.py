@@ -36,7 +36,7 @@ def run_frame(
     """A row per run: what it is, its config, and its numbers.
 
     Config keys are dotted; a component's name stands under the key itself, such as `estimator`.
-    What a run lacks is missing.
+    What a run lacks is missing; so is a seed that nobody knows, in a column of pandas' type Int64.
 
     Args:
         columns: names of numbers, as `report.data.columns` describes them; by default those of a
@@ -57,7 +57,7 @@ def run_frame(
         own = describe_run(run)
         config = {key: hashable(value) for key, value in leaves(run.config, named=True)}
         rows.append(own | {key: value for key, value in config.items() if key not in own})
-    frame = pd.DataFrame(rows, index=ids)
+    frame = _with_whole_seeds(pd.DataFrame(rows, index=ids))
     evaluated = select_evaluations(store, runs, along=needs_curves(columns or ()), mixed=mixed)
     # Config keys are columns of the frame already.
     names = None if columns is None else [name for name in columns if not is_key(runs, name)]
@@ -69,6 +69,14 @@ def run_frame(
         frame = frame.join(pd.DataFrame.from_dict(store.metrics.summaries(ids), orient="index"))
         numbers = numbers.dropna(axis="columns", how="all")
     return frame.join(numbers).reset_index(drop=True)
+
+
+def _with_whole_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose seeds are whole numbers, and NA where nobody knows them."""
+    if frame.empty or not frame["seed"].isna().any():
+        return frame
+    # Their own column type: NaN would make floats of the others.
+    return frame.astype({"seed": "Int64"})
 
 
 def describe_run(run: RunRecord) -> dict[str, Any]:
@@ -188,6 +196,7 @@ def _with_names(runs: Sequence[RunRecord], frame: pd.DataFrame) -> pd.DataFrame:
         ],
         columns=None if runs else ["run", "estimator", "seed"],
     )
+    named = _with_whole_seeds(named)
     keys = [key for key in named.columns if key not in ("run", "seed")]
     named = named[["run", *keys, "seed"]]
     # A row's name may use a word of this frame, such as `task` or `step`: the frame's own stays.

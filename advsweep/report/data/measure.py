@@ -32,6 +32,7 @@ from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
 from advsweep.report.data.runs import Group, name_group
 from advsweep.statistics import bootstrap_over_problems, mean_over_problems, pass_at_k, value_at
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.records import seed_order
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -80,9 +81,10 @@ class Arrivals:
         text = f"at steps {' to '.join(ends)}" if steps else "in no run"
         rows = []
         for group, members in groups:
-            own = {r.seed for r in members if math.isnan(self.steps.get(r.id, math.nan))}
+            own = {r.seed_key for r in members if math.isnan(self.steps.get(r.id, math.nan))}
             if own:
-                rows.append(f"{name_group(group)} (seeds {', '.join(map(str, sorted(own)))})")
+                seeds = ", ".join(map(str, sorted(own, key=seed_order)))
+                rows.append(f"{name_group(group)} (seeds {seeds})")
         if rows:
             text += "; runs that do not come to it are left out of its numbers: "
             text += first_of(rows, _NAMED)

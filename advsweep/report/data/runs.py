@@ -175,7 +175,7 @@ def value_of(run: Any, key: str) -> Any:
     """
     match key:
         case "seed":
-            return run.seed
+            return MISSING if run.seed is None else run.seed
         case "status":
             return run.status.value
         case "sweep":
@@ -214,14 +214,41 @@ def read_runs(
     Raises:
         NotFoundError: the sweep or an id does not exist.
     """
+    listed = store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
+    if run_ids is None:
+        listed = _ordered(listed)
     latest: dict[str, RunRecord] = {}
-    for run in store.runs.select(sweep=sweep, ids=run_ids, newest_first=False):
+    for run in listed:
         if sweep is None and run_ids is None and is_calibration(run.config):
             continue
         known = latest.setdefault(run.identity, run)
         if (run.status is Status.DONE, run.attempt) > (known.status is Status.DONE, known.attempt):
             latest[run.identity] = run
     return list(latest.values())
+
+
+def _ordered(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return runs with the imported ones, at their places, in an order that no file name decides.
+
+    Runs of one folder were added at the same time; their settings order them.
+    """
+    imported = iter(sorted(filter(_is_imported, runs), key=_import_order))
+    return [next(imported) if _is_imported(run) else run for run in runs]
+
+
+def _is_imported(run: RunRecord) -> bool:
+    return is_imported(run.config)
+
+
+def _import_order(run: RunRecord) -> tuple[Any, ...]:
+    return run.created, run.estimator, [*map(_setting_order, setting_leaves(run.config))]
+
+
+def _setting_order(setting: tuple[str, Any]) -> tuple[str, bool, float, str]:
+    """Return the sort key of a config key and its value: numbers first, ascending."""
+    key, value = setting
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return key, not is_number, value if is_number else 0.0, "" if is_number else show_key(value)
 
 
 def metric_names(store: Store, runs: Sequence[RunRecord]) -> list[str]:

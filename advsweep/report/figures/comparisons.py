@@ -14,6 +14,7 @@ from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
 from advsweep.report.tables.comparison import LEVEL
+from advsweep.report.tables.notes import describe_unknown_seeds
 from advsweep.statistics import regress
 from advsweep.tasks.controls import AA
 from advsweep.writing import show
@@ -84,7 +85,11 @@ def forest(
     against = table["baseline"].unique()
     return chart.Chart(
         title=f"{data.name}: differences to {against[0] if len(against) == 1 else report.baseline}",
-        notes=[*_forest_notes(table, margins, report.family), *remarks],
+        notes=[
+            *_forest_notes(table, margins, report.family),
+            *describe_unknown_seeds(report),
+            *remarks,
+        ],
         records=records.to_dict("records"),
         panels=[
             _forest_panel(name, own, labels, margins.get(name, 0.0), is_named=name == outcomes[0])
@@ -156,7 +161,9 @@ def _margins(texts: Sequence[str], outcomes: Sequence[str]) -> dict[str, float]:
 
 def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str) -> list[str]:
     low, high = table["n"].min(), table["n"].max()
-    paired = "paired by seed, " if table["paired"].all() else ""
+    paired = "paired by seed, "
+    if not table["paired"].all():
+        paired = "" if table["paired"].any() else "unpaired (Welch's t-test), "
     seeds = str(low) if low == high else f"{low} to {high}"
     notes = [f"means with 95 % intervals, {paired}over {seeds} seeds, as in the report"]
     is_tested = table.groupby("outcome", sort=False)["is_primary"].any()
@@ -184,14 +191,20 @@ def acr(data: FigureData) -> chart.Chart:
     """
     early, final = data.values(f"collapse/acr@first{FIRST}"), data.values(data.on_task("pass@1"))
     styles = dict(map(data.point_style, data.rows))
+    measured = [
+        (data.point_style(row)[0], run)
+        for row in data.rows
+        for run in row.runs
+        if run.id in early and run.id in final
+    ]
     points = pd.DataFrame(
-        [
-            (data.point_style(row)[0], run.seed, early[run.id], final[run.id])
-            for row in data.rows
-            for run in row.runs
-            if run.id in early and run.id in final
-        ],
-        columns=["row", "seed", "acr", "pass@1"],
+        {
+            "row": [label for label, _ in measured],
+            # Of objects, as an unknown seed would make floats of the others.
+            "seed": pd.Series([run.seed for _, run in measured], dtype=object),
+            "acr": [early[run.id] for _, run in measured],
+            "pass@1": [final[run.id] for _, run in measured],
+        }
     )
     xs, ys = points["acr"], points["pass@1"]
     fit, refused = None, None

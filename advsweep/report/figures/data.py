@@ -42,7 +42,7 @@ from advsweep.report.tables.build import build_report
 from advsweep.report.tables.rows import BASE, short_name
 from advsweep.report.tables.types import Report, count_states
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.store.records import TuningRecord
+from advsweep.store.records import TuningRecord, seed_order
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -150,7 +150,7 @@ class FigureData:
         for label, (group, members) in zip(labels, groups, strict=True):
             if count := sum(run.id in collapsed for run in members):
                 label += f" ({count} of {len(members)} collapsed)"
-            own = tuple(sorted(members, key=lambda run: run.seed))
+            own = tuple(sorted(members, key=lambda run: seed_order(run.seed_key)))
             self.rows.append(Replicates(label, group, own, styled[own[0].config_hash]))
 
     def distinct_rows(self) -> list[Replicates]:

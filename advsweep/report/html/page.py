@@ -44,6 +44,7 @@ from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Report, Subject
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.races import read_race
+from advsweep.store.records import show_seed
 from advsweep.writing import Entry, Line, Mark, Table, show, show_value
 
 # Largest number of points of a curve, and of what a run has spent along its training.
@@ -246,7 +247,7 @@ def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
             _entry(seconds, ".0f"),
             *(_entry(last.get(run.id, {}).get(name)) for name in names),
         )
-        texts = (str(run.id), labels[run.id], str(run.seed), run.status.value)
+        texts = (str(run.id), labels[run.id], show_seed(run.seed), run.status.value)
         lines.append(Line(names=texts, entries=entries))
     return Table(
         names=("run", "row", "seed", "status"),

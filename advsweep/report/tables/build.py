@@ -208,8 +208,11 @@ def build_report(
             hint = nearest(rank, visible)
             raise NotFoundError(f"--sort rank: the table has no column '{rank}'; {hint}")
         listed, ranks = rank_rows(listed, visible[rank])
+        tests = "paired t-tests"
+        if any(row.unknown_seeds for row in trained):
+            tests = "t-tests (Welch's of rows with unknown seeds)"
         remarks.append(
-            f"rank: the places by {rank} that paired t-tests against all other rows leave open, "
+            f"rank: the places by {rank} that {tests} against all other rows leave open, "
             "95 % after Holm; rows with overlapping ranks may be equal"
         )
     compared = None

@@ -43,6 +43,7 @@ from advsweep.statistics import (
 )
 from advsweep.statistics.comparison import BlockSpread, PooledSpread
 from advsweep.statistics.intervals import sample_sd
+from advsweep.store.records import SeedKey, seed_order
 from advsweep.tasks.controls import CONTROL
 from advsweep.writing import Mark
 
@@ -106,10 +107,11 @@ class Spreads:
             for key, value in row.group.items()
             if key.partition(".")[0] not in _ARM and key != self._tuned
         }
-        return json.dumps([settings, sorted(_finite(row, column))], sort_keys=True)
+        seeds = [str(seed) for seed in sorted(_finite(row, column), key=seed_order)]
+        return json.dumps([settings, seeds], sort_keys=True)
 
 
-def _finite(row: Row, column: str) -> dict[int, float]:
+def _finite(row: Row, column: str) -> dict[SeedKey, float]:
     return {seed: v for seed, v in row.by_seed(column).items() if math.isfinite(v)}
 
 

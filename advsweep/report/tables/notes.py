@@ -88,6 +88,7 @@ def notes(report: Report) -> list[str]:
             f"zero spread, so that ±0 is no interval: all seeds of {first_of(alike, _NAMED)} have "
             "the same value",
         ),
+        *((True, text) for text in describe_unknown_seeds(report)),
         *(
             (True, text)
             for text in (*report.remarks, *report.revisions, *report.untaught, *report.cautions)
@@ -138,18 +139,50 @@ def difference_notes(report: Report) -> list[str]:
             "settings; a row whose spread is larger than that of the others (F test, p < .05) has "
             "its own, with n - 1"
         )
+    test = (
+        "paired by seed, with the t-test's p (p perm: of flipped signs); effect: in standard "
+        "deviations of the pairs' differences (Hedges)"
+    )
+    freedom = f"of the spread, {spread}"
+    needed = "pairs"
+    if not any(c.paired for c in compared):
+        test = "of unpaired runs, with the p of Welch's t-test; effect: in pooled standard "
+        test += "deviations (Hedges)"
+        freedom = "of Welch's t-test, after Satterthwaite"
+        needed = "seeds of each row"
     lines = [
-        "differences: paired by seed, with the t-test's p (p perm: of flipped signs); effect: in "
-        "standard deviations of the pairs' differences (Hedges); P(better): probability that a "
-        "run does better than one of the baseline",
+        f"differences: {test}; P(better): probability that a run does better than one of the "
+        "baseline",
         describe_family(report) if report.primary else "no primary outcome has a difference",
-        f"df: degrees of freedom of the spread, {spread}",
-        f"seeds needed: pairs that would give 80 % power {what}, if its spread is as estimated "
+        f"df: degrees of freedom {freedom}",
+        f"seeds needed: {needed} that would give 80 % power {what}, if its spread is as estimated "
         "here",
     ]
     if not all(c.paired for c in compared):
-        lines.append("unpaired: rows that share fewer than two seeds, by Welch's t-test")
+        lines.append("unpaired: rows that share fewer than two known seeds, by Welch's t-test")
     return lines
+
+
+def describe_unknown_seeds(report: Report) -> list[str]:
+    """Return a sentence on the rows with runs whose seed nobody knows; none without any."""
+    rows = [row for row in report.rows if row.unknown_seeds and not row.is_base]
+    if not rows:
+        return []
+    compared = [
+        difference.comparison
+        for difference in report.differences
+        if any(report.rows[i] in rows for i in (difference.row, difference.baseline))
+    ]
+    named = []
+    for row in rows:
+        of = "" if row.unknown_seeds == row.n else f" of {row.n}"
+        named.append(f"{name_group(row.group)} ({row.unknown_seeds}{of})")
+    text = f"seeds unknown: not paired: {first_of(named, _NAMED)}"
+    if any(not comparison.paired for comparison in compared):
+        text += "; differences are by Welch's t-test"
+    if any(comparison.paired for comparison in compared):
+        text += "; rows that share two known seeds or more are compared by these alone"
+    return [text]
 
 
 def describe_family(report: Report) -> str:

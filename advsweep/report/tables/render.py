@@ -13,6 +13,7 @@ from advsweep.report.tables.comparison import find_marks, show_seeds
 from advsweep.report.tables.notes import LEGEND, difference_notes, notes, provenance
 from advsweep.report.tables.types import Cell, Difference, Report
 from advsweep.statistics import Comparison
+from advsweep.store.records import UnknownSeed
 from advsweep.writing import (
     Document,
     Entry,
@@ -180,7 +181,7 @@ def plain_difference(difference: Difference) -> dict[str, Any]:
         "difference": c.difference,
         "difference_low": c.low,
         "difference_high": c.high,
-        "pairs": c.n,
+        "pairs": c.n if c.paired else 0,
         "df": c.df,
         "effect": c.effect_size,
     }
@@ -205,7 +206,7 @@ def report_data(report: Report) -> dict[str, Any]:
                 "group": row.group,
                 "n": row.n,
                 "runs": row.runs,
-                "seeds": row.seeds,
+                "seeds": [None if isinstance(s, UnknownSeed) else s for s in row.seeds],
                 "pruned": row.pruned,
                 "metrics": {c.name: asdict(row.cells[c.name]) for c in report.columns},
                 **({"rank": report.ranks[i]} if i in report.ranks else {}),

@@ -23,6 +23,7 @@ from advsweep.report.tables.types import Cell, Row, Subject
 from advsweep.statistics import mean_over_problems, student_t_interval
 from advsweep.statistics.intervals import ROUNDING
 from advsweep.store import EvaluationRecord, RunRecord
+from advsweep.store.records import SeedKey, UnknownSeed
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import Floor
@@ -41,11 +42,12 @@ def make_cell(values: Iterable[float], over_problems: float = math.nan) -> Cell:
     """Return the mean of some values, without NaN, and its interval."""
     # One NaN, so that equal rows are equal.
     listed = tuple(math.nan if value != value else float(value) for value in values)
-    known = [value for value in listed if not math.isnan(value)]
+    # Sorted, so that sums do not depend on the order in which logs were read.
+    known = sorted(value for value in listed if not math.isnan(value))
     # Infinite values have an infinite mean and no interval.
     with np.errstate(invalid="ignore"):
         mean, low, high, n = student_t_interval(known)
-    if n > 1 and max(known) - min(known) <= ROUNDING * abs(known[0]):
+    if n > 1 and known[-1] - known[0] <= ROUNDING * abs(known[0]):
         # Rounding must not make an interval where nothing varies.
         mean = low = high = known[0]
     return Cell(mean, low, high, n, listed, over_problems)
@@ -56,14 +58,22 @@ def tidy_frame(
 ) -> pd.DataFrame:
     """Return the numbers of seeds by `row` and `seed`, with a column for each column of a report.
 
+    Runs of one row and seed are one replicate, with their mean. A run of unknown seed is one of
+    its own. These are in the order of their numbers, so that no name of a log decides it.
+
     Args:
         numbers: of each run, by its id.
     """
-    frame = pd.DataFrame(
-        [(run.id, row, run.seed) for row, (_, runs) in enumerate(groups) for run in runs],
-        columns=["run", "row", "seed"],
-    ).join(numbers, on="run")
-    return frame.drop(columns="run").groupby(["row", "seed"]).mean()
+    keys = [(run.id, row, run.seed_key) for row, (_, runs) in enumerate(groups) for run in runs]
+    runs_of = pd.DataFrame(keys, columns=["run", "row", "seed"]).join(numbers, on="run")
+    is_unknown = runs_of["seed"].map(lambda key: isinstance(key, UnknownSeed)).astype(bool)
+    columns = list(numbers.columns)
+    known = runs_of[~is_unknown].drop(columns="run").astype({"seed": int})
+    known = known.groupby(["row", "seed"]).mean()
+    if not is_unknown.any():
+        return known
+    unknown = runs_of[is_unknown].sort_values(["row", *columns]).set_index(["row", "seed"])
+    return pd.concat([known.astype(float), unknown[columns].astype(float)])
 
 
 def trained_rows(
@@ -100,7 +110,9 @@ def trained_rows(
             Row(
                 group=group,
                 n=len(own),
-                seeds=tuple(int(seed) for seed in own.index),
+                seeds=tuple(
+                    seed if isinstance(seed, UnknownSeed) else int(seed) for seed in own.index
+                ),
                 cells=cells,
                 pruned=pruned.get(runs[0].config_hash, 0),
                 runs=len(runs),
@@ -124,7 +136,7 @@ def _over_problems(
 
 
 def untrained_rows(
-    models: Sequence[tuple[Subject, Group, Sequence[str], tuple[int, ...]]],
+    models: Sequence[tuple[Subject, Group, Sequence[str], tuple[SeedKey, ...]]],
     evaluated: EvaluationsByTask,
     columns: Sequence[Column],
     choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],

@@ -13,6 +13,7 @@ from advsweep.report.data.columns import Column
 from advsweep.report.data.runs import Group, key_order
 from advsweep.statistics import Comparison, RankInterval
 from advsweep.store import Status
+from advsweep.store.records import SeedKey, UnknownSeed
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Row:
         group: the config keys and values that name the row.
         n: how many seeds the row has; for a base, how many base models.
         seeds: the seeds, ascending; those whose base models the row has if each seed has one of
-            its own. Without seeds the numbers are exact: those of a single model or a floor.
+            its own. Each run whose seed nobody knows has one of its own, after the others. Without
+            seeds the numbers are exact: those of a single model or a floor.
         cells: the numbers, by column name, also of columns that the table does not show.
         pruned: how many replicates were stopped early; the cells are without them.
         runs: how many runs.
@@ -72,7 +74,7 @@ class Row:
 
     group: Group
     n: int
-    seeds: tuple[int, ...]
+    seeds: tuple[SeedKey, ...]
     cells: Mapping[str, Cell]
     pruned: int = 0
     runs: int = 0
@@ -83,8 +85,13 @@ class Row:
         """Whether no run trained it: a base, a floor, a model without a run."""
         return self.subject is not Subject.RUN
 
-    def by_seed(self, column: str) -> dict[int, float]:
-        """Returns the value of each seed."""
+    @property
+    def unknown_seeds(self) -> int:
+        """How many of its runs nobody knows the seed of."""
+        return sum(isinstance(seed, UnknownSeed) for seed in self.seeds)
+
+    def by_seed(self, column: str) -> dict[SeedKey, float]:
+        """Return the value of each seed: the one place that says which runs of two rows pair."""
         return dict(zip(self.seeds, self.cells[column].values, strict=True))
 
 
