@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.errors import ConfigError, counted
-from advsweep.tasks.dataset_problems import reference_part
+from advsweep.tasks.dataset_answers import reference_part
 from advsweep.tasks.dataset_rows import Source, absolute
 from advsweep.tasks.verifiers.answers import number
 

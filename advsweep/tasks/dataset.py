@@ -25,6 +25,7 @@ from advsweep.tasks.verifiers.pool import pool_for
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import PerCompletion
+    from advsweep.tasks.verifiers.base import ReferenceAnswer
     from advsweep.tasks.verifiers.pool import Job
 
 _EXAMPLES = 3
@@ -83,7 +84,13 @@ class Dataset(RewardedTask, DataTask):
 
     @property
     def has_system_messages(self) -> bool:
-        return bool(template(self.prompt).system)
+        return bool(template(self.prompt).system) or (not self.absent() and bool(self._systems))
+
+    @functools.cached_property
+    def _systems(self) -> list[str]:
+        """The different system messages of all problems, in alphabetical order."""
+        problems = [p for problems in self._problems.splits.values() for p in problems]
+        return sorted({problem.system for problem in problems if problem.system})
 
     def protocol(self) -> Plain:
         protocol = self._verifier.protocol(
@@ -91,7 +98,7 @@ class Dataset(RewardedTask, DataTask):
         )
         if self.deadline != Dataset.deadline:
             protocol["verifier"] += f" deadline={self.deadline:g}"
-        system = template(self.prompt).system
+        system = "\0".join(self._systems)
         return protocol | {
             "system": hashlib.sha256(system.encode()).hexdigest()[:8] if system else "none",
             **({"shots": str(self.shots)} if self.shots else {}),
@@ -230,6 +237,13 @@ class Dataset(RewardedTask, DataTask):
         return verdicts
 
     def _ask(self, jobs: Sequence[Job]) -> list[Verdict]:
+        """Return the verifier's results, the best one where any of several answers is right."""
+        singles = [(single, text) for reference, text in jobs for single in _singles(reference)]
+        verdicts = iter(self._ask_singly(singles))
+        grouped = [[next(verdicts) for _ in _singles(reference)] for reference, _ in jobs]
+        return [min(group, key=_preference) for group in grouped]
+
+    def _ask_singly(self, jobs: Sequence[Job]) -> list[Verdict]:
         """Return the results of the verifier, from processes of its own where it may take long."""
         quickly = [self._verifier.judge_quickly(*job) for job in jobs]
         left = [job for job, found in zip(jobs, quickly, strict=True) if found is None]
@@ -239,3 +253,19 @@ class Dataset(RewardedTask, DataTask):
             pool = pool_for(self._verifier, workers=workers, deadline=self.deadline)
             slowly = iter(pool.judge(left))
         return [found or next(slowly) for found in quickly]
+
+
+def _singles(reference: ReferenceAnswer) -> list[ReferenceAnswer]:
+    """Return a reference for each answer of which any is right; most have a single one."""
+    answers = reference.get("answers")
+    if answers is None:
+        return [reference]
+    return [{**reference, "answer": answer} for answer in answers]
+
+
+# Of several answers, one that cannot be read does not matter where another one can.
+_OUTCOMES = (Outcome.CORRECT, Outcome.WRONG, Outcome.UNSCORABLE)
+
+
+def _preference(verdict: Verdict) -> tuple[int, bool]:
+    return _OUTCOMES.index(verdict.outcome), bool(verdict.reason)

@@ -34,7 +34,7 @@ _BATCH_ROWS = 256
 _MOST_LEVELS = 64  # of nested lists and objects
 
 HUB = "hub:"
-_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _EXPECTED = (
     f"a file ({', '.join(_ENDINGS)}), a folder with a file per split, or {HUB}OWNER/NAME[@REVISION]"
 )
@@ -106,6 +106,10 @@ def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
         files = (file for file in sorted(place.glob("*")) if file.suffix in _ENDINGS)
         found = found or [file for file in files if file.is_file()]
     chosen = [f for f in found if f.stem == split or f.name.startswith(f"{split}-")]
+    if not chosen and split:
+        # A folder for each split, as in the archive of MATH.
+        inner = sorted((folder / subset / split).rglob("*"))
+        chosen = [file for file in inner if file.suffix in _ENDINGS and file.is_file()]
     if not chosen:
         names = ", ".join(file.name for file in found) or "none"
         raise ConfigError(
@@ -125,18 +129,16 @@ def _from_file(path: Path, changed: int) -> Rows:
     try:
         # A spreadsheet's CSV may begin with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".csv":
+        if path.suffix in (".csv", ".tsv"):
             return _from_csv(text)
-        is_list = path.suffix == ".json" and text.lstrip().startswith("[")
+        document = _document(text) if path.suffix == ".json" else None
         # Not splitlines: a line separator of Unicode within a text ends no line of JSON.
-        entries = json.loads(text) if is_list else text.split("\n")
-        for number, row in enumerate(entries, start=1):  # noqa: B007 (errors name it)
-            if is_list or row.strip():
-                value = row if is_list else json.loads(row)
-                if not isinstance(value, dict):
-                    raise ValueError(f"expected an object with columns, got {str(value)[:40]!r}")
-                _measure(value)
-                rows.append(value)
+        entries = text.split("\n") if document is None else document
+        for number, entry in enumerate(entries, start=1):  # noqa: B007 (errors name it)
+            if document is not None or entry.strip():
+                row = _row(entry if document is not None else json.loads(entry))
+                _measure(row)
+                rows.append(row)
     except (ValueError, csv.Error, RecursionError) as error:
         where = f", row {number}" if number else ""
         reason = str(error)
@@ -148,6 +150,64 @@ def _from_file(path: Path, changed: int) -> Rows:
             reason = "expected fewer lists and objects within each other"
         raise ConfigError(f"task.data: '{path}'{where}: {reason}") from error
     return rows
+
+
+def _document(text: str) -> list[Any] | None:
+    """Return the rows of a JSON file that is one document; None for a file of lines.
+
+    A document is a list of rows, an object with such a list (and facts about the data), an object
+    with a list of values for each column, or one row.
+
+    Raises:
+        ValueError: an object has several lists of rows.
+    """
+    start = text.lstrip()[:1]
+    if start == "[":
+        rows: list[Any] = json.loads(text)
+        return rows
+    if start != "{":
+        return None
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        # Lines of JSON are one document and then more.
+        if error.msg == "Extra data":
+            return None
+        raise
+    lists = {key: value for key, value in document.items() if _is_rows(value)}
+    if len(lists) == 1:
+        return next(iter(lists.values()))
+    if lists:
+        raise ValueError(f"expected one list of rows, got {', '.join(map(repr, lists))}; split it")
+    columns = [_column(value) for value in document.values()]
+    sizes = {len(column) for column in columns if column is not None}
+    if len(sizes) == 1 and None not in columns:
+        return [dict(zip(document, values, strict=True)) for values in zip(*columns, strict=True)]
+    return [document]
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _column(value: Any) -> list[Any] | None:
+    """Return the values of a column: a list, or an object by numbers, as pandas writes it."""
+    if isinstance(value, dict) and value and all(key.isdecimal() for key in value):
+        return [*value.values()]
+    return value if isinstance(value, list) else None
+
+
+def _row(value: Any) -> dict[str, Any]:
+    """Return a row; a list of messages is a row of one column.
+
+    Raises:
+        ValueError: the value is neither.
+    """
+    if isinstance(value, dict):
+        return value
+    if _is_rows(value) and all("role" in message or "from" in message for message in value):
+        return {"messages": value}
+    raise ValueError(f"expected an object with columns, got {str(value)[:40]!r}")
 
 
 def _from_csv(text: str) -> Rows:

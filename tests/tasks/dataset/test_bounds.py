@@ -150,10 +150,10 @@ def test_level_of_many_digits_is_none(tmp_path: Path, written: Any, level: int |
     assert known == {1} | ({level} - {None})
 
 
-@pytest.mark.parametrize("answer", [4, -1, 10**9])
+@pytest.mark.parametrize("answer", [5, -1, 10**9])
 def test_place_of_no_option_is_refused(tmp_path: Path, answer: int) -> None:
     rows = [{"question": f"{i}", "answer": answer, "options": list("abcd")} for i in range(3)]
-    with pytest.raises(ConfigError, match="0 to 3, in 'answer' of row 1"):
+    with pytest.raises(ConfigError, match="0 to 3, its letter or its text, in 'answer' of row 1"):
         task(tmp_path, rows, options_column="options").problems(Split.TRAIN)
 
 

@@ -140,6 +140,8 @@ def test_duplicates_are_left_out(write: Write) -> None:
         assert [p.reference["answer"] for p in train(task)] == ["0", "1", "2"]
     assert [p.reference["answer"] for p in held_out(task)] == ["3"]
     assert sorted(str(w.message).partition(" (")[0] for w in found) == [
+        "1 training problem with the question of an earlier one and another answer: rows 1 and 5; "
+        "the first answer counts",
         "left out 1 training problem, held out, too",
         "left out 1 training problem, the same as an earlier one",
     ]
@@ -218,20 +220,42 @@ def test_bad_data_is_refused(sums: str, fields: dict[str, Any], message: str) ->
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "what"),
     [
-        (
-            {"question": "a?", "answer": None},
-            "gold_column: expected an answer in 'answer' of row 2",
-        ),
-        ({"question": "a?", "answer": []}, "gold_column: expected an answer"),
-        ({"question": " ", "answer": 1}, "question_column: expected a text in 'question' of row 2"),
+        ({"question": "a?", "answer": None}, "answer"),
+        ({"question": "a?", "answer": []}, "answer"),
+        ({"question": "a?", "answer": " "}, "answer"),
+        ({"question": "a?", "answer": float("nan")}, "answer"),
+        ({"question": " ", "answer": 1}, "question"),
+        ({"question": None, "answer": 1}, "question"),
+        ({"answer": 1}, "question"),
     ],
 )
-def test_bad_rows_are_refused(write: Write, row: dict[str, Any], message: str) -> None:
-    path = write("a.jsonl", [{"question": "0?", "answer": 0}, row])
+def test_rows_with_gaps_are_left_out_and_named(
+    write: Write, row: dict[str, Any], what: str
+) -> None:
+    rows = [{"question": f"{i}?", "answer": i} for i in range(3)]
+    task = make(write("a.jsonl", [*rows, row, *rows[:1], row]), train_split="")
+    with pytest.warns(AdvsweepWarning, match=f"left out 2 held-out .*: rows 4, 6 have no {what}"):
+        assert len(held_out(task)) == 3
+    with pytest.raises(ConfigError, match=r"task\.data: expected"):
+        held_out(make(write("b.jsonl", [row, row]), train_split=""))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": 7, "answer": 1}, "question_column: expected a text.* of row 4, got 7"),
+        ({"question": "a?", "answer": {"x": 1}}, "gold_column: expected an answer.* of row 4"),
+        ({"question": "a?", "answer": float("inf")}, "gold_column: expected a finite number"),
+    ],
+)
+def test_rows_that_hold_something_else_are_refused(
+    write: Write, row: dict[str, Any], message: str
+) -> None:
+    rows = [{"question": f"{i}?", "answer": i} for i in range(3)]
     with pytest.raises(ConfigError, match=message):
-        make(path, train_split="").check()
+        held_out(make(write("a.jsonl", [*rows, row]), train_split=""))
 
 
 def test_a_level_file_needs_ids_and_levels(sums: str, write: Write) -> None:

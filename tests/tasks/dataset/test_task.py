@@ -83,12 +83,17 @@ def test_tests_of_objects_are_refused_when_the_data_is_loaded_or_shown(write: Wr
     ],
 )
 def test_what_of_a_task_decides_which_answers_count(sums: str, fields: Any, verifier: str) -> None:
-    assert Dataset(data=sums, **fields).protocol() == {"verifier": verifier, "system": "none"}
+    assert Dataset(data=sums, held_out=5, **fields).protocol() == {
+        "verifier": verifier,
+        "system": "none",
+    }
 
 
 def test_messages_of_the_system_are_a_part_of_it(sums: str) -> None:
     prompts = ("boxed", "plain", "boxed_system", "two_stage", "aapo_7b")
-    found = [Dataset(data=sums, prompt=prompt).protocol()["system"] for prompt in prompts]
+    found = [
+        Dataset(data=sums, held_out=5, prompt=prompt).protocol()["system"] for prompt in prompts
+    ]
     assert found[:2] == ["none", "none"]
     assert len(set(found)) == 4
 

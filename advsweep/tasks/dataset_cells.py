@@ -1,0 +1,458 @@
+"""Reads the cells of a row: questions, options, answers and tests, in the forms of data sets.
+
+A cell may be a text, a number, a list, an object, or any of these written as JSON (or as Python
+writes it, which is what spreadsheets of such values hold). Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ROW = Mapping[str, Any]
+
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+}
+_MOST_OPTIONS = 26
+_LONGEST_DECODED = 2**24  # characters of a text that is read as a list or an object
+_OPTION_MARK = re.compile(r"(?:^|(?<=[\s,;]))\(?([A-Za-z])\s?\)\s*")
+
+
+class CellError(ValueError):
+    """A cell that cannot be read; the message says what was expected."""
+
+
+def cell(row: ROW, column: str) -> Any:
+    """Return the value of a column; a dotted name goes into objects. None if there is none.
+
+    >>> cell({"reward_model": {"ground_truth": "7"}}, "reward_model.ground_truth")
+    '7'
+    >>> cell({"extra_info": '{"answer": 7}'}, "extra_info.answer")
+    7
+    """
+    if column in row:
+        return row[column]
+    value: Any = row
+    for key in column.split("."):
+        value = _entry(value, key)
+    return value
+
+
+def _entry(value: Any, key: str) -> Any:
+    """Return the entry of an object, or those of a list of objects."""
+    value = decoded(value)
+    if isinstance(value, Mapping):
+        return value.get(key)
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        entries = [item.get(key) for item in value]
+        return None if all(entry is None for entry in entries) else entries
+    return None
+
+
+def has_cell(row: ROW, column: str) -> bool:
+    """Return whether a row has a column; it may be empty."""
+    return column in row or cell(row, column) is not None
+
+
+def decoded(value: Any) -> Any:
+    """Return the list or the object that a text spells; any other value as it is.
+
+    >>> decoded('{"a": 1}'), decoded("['x', 'y']"), decoded("[0, 1)")
+    ({'a': 1}, ['x', 'y'], '[0, 1)')
+    """
+    if not isinstance(value, str) or len(value) > _LONGEST_DECODED:
+        return value
+    text = value.strip()
+    if not (text.startswith("{") and text.endswith("}")) and not (
+        text.startswith("[") and text.endswith("]")
+    ):
+        return value
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        spelled = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value
+    # numpy writes ['a' 'b'] for two texts, which Python reads as one.
+    is_whole = _count_quotes(repr(spelled)) == _count_quotes(text)
+    return spelled if is_whole and isinstance(spelled, (list, dict)) else value
+
+
+def _count_quotes(text: str) -> int:
+    return text.count("'") + text.count('"')
+
+
+def is_gap(value: Any) -> bool:
+    """Return whether a cell holds nothing: null, NaN, a blank text, a list of such values."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, str):
+        return not value.strip()
+    if isinstance(value, Mapping):
+        return not value
+    return isinstance(value, list) and all(is_gap(item) for item in value)
+
+
+# Messages
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation; the role is system, user or assistant."""
+
+    role: str
+    text: str
+
+
+def messages_of(value: Any) -> list[Message] | None:
+    """Return a conversation: objects with role and content, or with from and value; else None.
+
+    Raises:
+        CellError: a message is no text, or of another role.
+    """
+    value = decoded(value)
+    if not isinstance(value, list) or not value or not all(map(_is_message, value)):
+        return None
+    return [_message(item) for item in value]
+
+
+def _is_message(item: Any) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    has_text = any(key in item for key in ("content", "value", "ground_truth"))
+    return has_text and isinstance(item.get("role", item.get("from")), str)
+
+
+def _message(item: Mapping[str, Any]) -> Message:
+    given = str(item.get("role", item.get("from")))
+    role = _ROLES.get(given.lower())
+    if role is None:
+        raise CellError(f"messages of system, user and assistant, not of '{given[:20]}',")
+    content = item.get("content", item.get("value"))
+    if content is None and isinstance(item.get("ground_truth"), Mapping):
+        content = item["ground_truth"].get("value")  # Open-Reasoner-Zero
+    return Message(role, "" if content is None else _content_text(content))
+
+
+def _content_text(content: Any) -> str:
+    """Return the text of a message, which may be a list of parts."""
+    if isinstance(content, (str, int, float)) and not isinstance(content, bool):
+        return str(content)
+    if not isinstance(content, list):
+        raise CellError("messages of text")
+    texts = []
+    for part in content:
+        kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if kind != "text" or not isinstance(text, str):
+            raise CellError(f"messages of text, not of '{str(kind)[:20]}',")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+# Questions
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, with the system message before it where the data has one."""
+
+    text: str
+    system: str = ""
+
+
+def read_question(value: Any) -> Question | None:
+    """Return a question from a text or a conversation; None for a gap.
+
+    The last message of a conversation is left out where it is the assistant's: an answer.
+
+    Raises:
+        CellError: the cell is neither, or the conversation has several turns.
+    """
+    if is_gap(value):
+        return None
+    conversation = messages_of(value)
+    if conversation is None:
+        if not isinstance(value, str):
+            raise CellError("a text, or messages with role and content,")
+        return Question(value.strip())
+    if conversation[-1].role == "assistant":
+        conversation = conversation[:-1]
+    asked = [message.text.strip() for message in conversation if message.role == "user"]
+    if len(asked) + sum(message.role == "system" for message in conversation) < len(conversation):
+        raise CellError("one message of the user, not a conversation of several turns,")
+    if len(asked) > 1:
+        raise CellError("one message of the user, not several,")
+    if not asked or not asked[0]:
+        return None
+    system = [message.text.strip() for message in conversation if message.role == "system"]
+    return Question(asked[0], "\n\n".join(text for text in system if text))
+
+
+# Answers
+
+
+def read_answers(value: Any) -> list[str | bool] | None:
+    """Return the answers in a cell as texts, several for a list; None for a gap.
+
+    Raises:
+        CellError: the cell is an object, or a list of lists or of objects.
+    """
+    if is_gap(value):
+        return None
+    conversation = messages_of(value)
+    if conversation is not None:
+        last = conversation[-1]
+        return [last.text.strip()] if last.role == "assistant" and last.text.strip() else None
+    spelled = decoded(value)
+    # A list of numbers in a text, such as [1, 2], may be an interval; one of texts is a list.
+    if isinstance(spelled, list) and all(isinstance(item, str) for item in spelled):
+        value = spelled
+    items = value if isinstance(value, list) else [value]
+    return [_answer_text(item) for item in items if not is_gap(item)]
+
+
+def _answer_text(value: Any) -> str | bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise CellError("a finite number")
+        return str(int(value)) if value.is_integer() else str(value)
+    if not isinstance(value, (str, int)):
+        if not isinstance(value, list):
+            raise CellError("an answer, not an object,")
+        # A list within the list is one answer of several parts.
+        return ", ".join(str(_answer_text(item)) for item in value)
+    return str(value)
+
+
+# Options
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a question of multiple choice, in order.
+
+    Attributes:
+        texts: what they say.
+        labels: what the data calls them, such as A or 1; empty where it has no names for them.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+
+def read_options(row: ROW, columns: Sequence[str]) -> Options | None:
+    """Return the options in one column, or in several with an option each; None for a gap.
+
+    Raises:
+        CellError: there are no options, or more than there are letters.
+    """
+    if len(columns) > 1:
+        return _options_of_columns(row, columns)
+    value = decoded(cell(row, columns[0]))
+    if is_gap(value):
+        return None
+    options = _options_of(value)
+    if options is None or not 1 <= len(options.texts) <= _MOST_OPTIONS:
+        raise CellError(f"a list of 1 to {_MOST_OPTIONS} options")
+    return options
+
+
+def _options_of_columns(row: ROW, columns: Sequence[str]) -> Options | None:
+    values = {column: cell(row, column) for column in columns}
+    # Questions with fewer options leave the last columns empty.
+    values = {column: value for column, value in values.items() if not is_gap(value)}
+    if not values:
+        return None
+    if not all(isinstance(value, (str, int, float)) for value in values.values()):
+        raise CellError("options that are texts")
+    labels = tuple(option_label(column) for column in values)
+    texts = tuple(map(str, values.values()))
+    return Options(texts, labels if all(labels) and len({*labels}) == len(labels) else ())
+
+
+def option_label(column: str) -> str:
+    """Return the label at the end of a column's name, such as A for `option_a`; else nothing."""
+    match = re.search(r"(?:^|[\W_]|(?<=[a-z]))([A-Z]|[0-9]{1,2})$|(?:^|[\W_]|op)([a-z])$", column)
+    return (match[1] or match[2]).upper() if match else ""
+
+
+def _options_of(value: Any) -> Options | None:
+    if isinstance(value, Mapping):
+        return _options_of_object(value)
+    if isinstance(value, list):
+        if all(isinstance(item, Mapping) for item in value):
+            labels = [item.get("label", item.get("key", item.get("id"))) for item in value]
+            texts = [item.get("text", item.get("value", item.get("content"))) for item in value]
+            return _labelled(labels, texts)
+        if any(is_gap(item) or isinstance(item, (list, Mapping)) for item in value):
+            return None
+        return Options(tuple(map(str, value)))
+    return _options_of_text(value) if isinstance(value, str) else None
+
+
+def _options_of_object(value: Mapping[str, Any]) -> Options | None:
+    """Read {"text": [...], "label": [...]}, as in ARC, or {"A": ..., "B": ...}."""
+    texts = value.get("text", value.get("texts"))
+    if isinstance(texts, list):
+        return _labelled(value.get("label", value.get("labels")), texts)
+    if all(isinstance(text, (str, int, float)) or text is None for text in value.values()):
+        present = {key: text for key, text in value.items() if not is_gap(text)}
+        return _labelled([*present], [*present.values()])
+    return None
+
+
+def _labelled(labels: Any, texts: Sequence[Any]) -> Options | None:
+    if any(is_gap(text) or isinstance(text, (list, Mapping)) for text in texts):
+        return None
+    shown = tuple(map(str, texts))
+    is_complete = isinstance(labels, list) and len(labels) == len(shown)
+    if not is_complete or any(label is None for label in labels):
+        return Options(shown)
+    return Options(shown, tuple(str(label).strip() for label in labels))
+
+
+def _options_of_text(text: str) -> Options | None:
+    """Read "a ) 38 , b ) 27 , c ) 30", as in MathQA, or a line for each option."""
+    marks = [*_OPTION_MARK.finditer(text)]
+    letters = "".join(mark[1].upper() for mark in marks)
+    if len(marks) < 2 or text[: marks[0].start()].strip() or not _is_alphabet(letters):
+        return None
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    texts = [
+        text[mark.end() : end].strip().rstrip(",;").strip()
+        for mark, end in zip(marks, ends, strict=True)
+    ]
+    return Options(tuple(texts), tuple(letters)) if all(texts) else None
+
+
+def _is_alphabet(letters: str) -> bool:
+    return letters == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(letters)]
+
+
+def place_of(value: Any, options: Options, first_option: int | None) -> int | None:
+    """Return the place of the right option, from 0; None where the value names none of them.
+
+    Args:
+        value: a letter, a label, the text of an option, or its place.
+        first_option: the number of the first option where values are places; None: a whole number
+            that is no text is a place from 0.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    count = len(options.texts)
+    text = str(value).strip()
+    if first_option is not None and re.fullmatch("[0-9]{1,2}", text):
+        place = int(text) - first_option
+        return place if 0 <= place < count else None
+    if isinstance(value, int) and not options.labels:
+        return value if 0 <= value < count else _only(options.texts, text)
+    label = _only([name.casefold() for name in options.labels], text.casefold())
+    if label is not None:
+        return label
+    same = _only([option.strip().casefold() for option in options.texts], text.casefold())
+    letter = letter_place(text, count)
+    if same is not None and letter is not None and same != letter:
+        raise CellError("an answer that is either a letter or the text of an option, not both,")
+    if letter is not None:
+        return letter
+    if same is None and re.fullmatch("[0-9]{1,2}", text) and int(text) < count:
+        return int(text)
+    return same
+
+
+def letter_place(text: str, count: int) -> int | None:
+    """Return the place that a letter names, as in C, (C) or C.; None if it names none."""
+    match = re.fullmatch(r"\(?([A-Za-z])[).:]?", text)
+    place = ord(match[1].upper()) - ord("A") if match else count
+    return place if place < count else None
+
+
+def _only(names: Sequence[str], name: str) -> int | None:
+    places = [place for place, each in enumerate(names) if each == name]
+    return places[0] if len(places) == 1 else None
+
+
+# Tests of programs
+
+_SCRIPT_TEST = ("input", "output")
+
+
+def read_tests(value: Any, entry_point: Any = None) -> list[str | dict[str, str]] | None:
+    """Return the tests of a program: texts of Python, or inputs and outputs; None for a gap.
+
+    Raises:
+        CellError: the cell holds no tests, or tests that call a function by its name.
+    """
+    if is_gap(value):
+        return None
+    value = decoded(value)
+    if isinstance(value, Mapping):
+        value = _tests_of_object(value)
+    if isinstance(value, str) and is_python(value):
+        value = [value]
+    if not isinstance(value, list) or not value:
+        raise CellError(_TESTS)
+    tests = [_test(item) for item in value]
+    if entry_point and len(tests) == 1 and isinstance(tests[0], str):
+        tests = [f"{tests[0].rstrip()}\n\ncheck({entry_point})"]
+    return tests
+
+
+_TESTS = "a list of tests, each a text or an object with texts input and output,"
+
+
+def is_python(text: str) -> bool:
+    """Return whether a text may be tests in Python, and not a word or a number."""
+    return any(word in text for word in ("assert", "def ", "import ", "check("))
+
+
+def _tests_of_object(value: Mapping[str, Any]) -> list[Any]:
+    """Read {"inputs": [...], "outputs": [...]}, as in APPS, or those of CodeContests."""
+    if value.get("fn_name"):
+        raise CellError("tests with inputs and outputs of a script, not calls of 'fn_name',")
+    for first, second in (("inputs", "outputs"), _SCRIPT_TEST):
+        inputs, outputs = value.get(first), value.get(second)
+        if isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs):
+            return [
+                {"input": _lines(given), "output": _lines(printed)}
+                for given, printed in zip(inputs, outputs, strict=True)
+            ]
+    raise CellError(_TESTS)
+
+
+def _lines(value: Any) -> Any:
+    """Join a list of lines, in which form some tests of APPS are."""
+    is_list = isinstance(value, list) and all(isinstance(line, str) for line in value)
+    return "\n".join(value) if is_list else value
+
+
+def _test(test: Any) -> str | dict[str, str]:
+    if isinstance(test, str):
+        return test
+    if isinstance(test, Mapping) and test.get("fn_name"):
+        raise CellError("tests with inputs and outputs of a script, not calls of 'fn_name',")
+    if not isinstance(test, Mapping) or not all(isinstance(test.get(k), str) for k in _SCRIPT_TEST):
+        raise CellError(_TESTS)
+    return {key: test[key] for key in _SCRIPT_TEST}

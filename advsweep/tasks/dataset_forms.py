@@ -1,0 +1,684 @@
+"""Recognises the form of a data set: which columns hold questions, options, answers and tests.
+
+Columns are recognised by their names alone, in the order of the lists below, and among those by
+what a verifier can read; never by the length of their texts. What is not recognised is refused,
+with the first rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from advsweep.errors import ConfigError
+from advsweep.printable import printable_line
+from advsweep.tasks.dataset_answers import AnswerPart, are_equal, is_readable, reference_part
+from advsweep.tasks.dataset_cells import (
+    CellError,
+    cell,
+    decoded,
+    is_gap,
+    letter_place,
+    messages_of,
+    read_answers,
+    read_options,
+    read_question,
+    read_tests,
+)
+
+Rows = Sequence[dict[str, Any]]
+
+# Names of columns in lower case, without all but letters and digits; likelier ones come first.
+# docs/tasks.md has these lists, and a test compares them.
+QUESTIONS = (
+    "question",
+    "problem",
+    "prompt",
+    "query",
+    "instruction",
+    "questiontext",
+    "problemtext",
+    "problemstatement",
+    "questioncontent",
+    "questionstem",
+    "stem",
+    "problemdescription",
+    "description",
+    "puzzle",
+    "quiz",
+    "riddle",
+    "task",
+    "squestion",
+    "goal",
+    "sentence",
+    "ctx",
+    "message",
+    "messages",
+    "conversation",
+    "conversations",
+    "input",
+    "inputs",
+    "text",
+    "content",
+)
+CONTEXTS = (
+    "body",
+    "context",
+    "passage",
+    "paragraph",
+    "article",
+    "story",
+    "premise",
+    "background",
+    "document",
+)
+OPTIONS = ("options", "choices", "answerchoices", "answeroptions", "endings", "candidates")
+# Columns of one option each: a prefix and a letter or a number.
+_OPTION_COLUMN = re.compile(
+    r"(?i:(?P<name>options?|opt|op|choices?|answer|ans|ending|sol|alternative))?[\W_]?"
+    r"(?P<label>[A-Za-z]|[0-9]{1,2})"
+)
+# The right option, and wrong ones.
+_RIGHT = ("correctanswer", "correctoption", "correct", "rightanswer", "bestanswer")
+_WRONG = re.compile(r"(?:incorrectanswer|distractor|wronganswer|incorrectoption)s?[0-9]*")
+GOLDS = (
+    "answer",
+    "finalanswer",
+    "groundtruth",
+    "gold",
+    "goldanswer",
+    "goldenanswer",
+    "goldenanswers",
+    "correctanswer",
+    "referenceanswer",
+    "expectedanswer",
+    "answerkey",
+    "answeridx",
+    "answerindex",
+    "correctoption",
+    "correctchoice",
+    "correct",
+    "cop",
+    "target",
+    "label",
+    "lsolutions",
+    "answers",
+    "aliases",
+    "expectedoutput",
+    "numericalanswer",
+    "gt",
+)
+# Texts at the end of which the answer is.
+WORKED = (
+    "solution",
+    "solutions",
+    "goldstandardsolution",
+    "referencesolution",
+    "response",
+    "completion",
+    "output",
+    "outputs",
+    "generation",
+)
+# Dotted names that are preferred to other entries of objects.
+_NESTED_GOLDS = (
+    "reward_model.ground_truth",
+    "verification_info.ground_truth",
+    "answer.aliases",
+    "answers.text",
+)
+TESTS = (
+    "testlist",
+    "tests",
+    "test",
+    "testcases",
+    "unittests",
+    "inputoutput",
+    "privatetests",
+    "publictests",
+    "assertions",
+)
+PROGRAMS = ("code", "canonicalsolution", "referencesolution", "referencecode")
+SETUPS = ("testsetupcode", "setupcode", "testsetup")
+LEVELS = ("level", "difficulty", "difficultylevel")
+_ALIASES = ("aliases", "answers", "goldenanswers", "goldenanswer", "text")
+_IMAGES = re.compile(r"images?[0-9]*|picture|img|decodedimage|imagepaths?|imageurl")
+
+_LOOKED_AT = 200  # rows
+_SHOWN_ROWS = 2
+_SHOWN_VALUE = 60  # characters
+_MOST_SHOWN = 30  # columns
+_DEPTH = 3  # of entries of objects
+_HALF = 0.5
+_DIFFERING = 0.05  # share of rows in which two columns of answers may differ
+
+
+class FormError(ConfigError):
+    """A data set whose form is not known; `details` shows its first rows."""
+
+    def __init__(self, message: str, details: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The columns of a data set; a name is empty, or the tuple, where there is no such column.
+
+    Attributes:
+        first_option: the number of the first option where answers are places of options.
+        any_answer: whether each of several answers in a list is right; None: no list has several,
+            or nothing says so.
+        unused: columns that are in no role.
+        doubts: sentences about what the data does not decide, with the words that do.
+    """
+
+    question: str = ""
+    gold: str = ""
+    context: str = ""
+    options: tuple[str, ...] = ()
+    first_option: int | None = None
+    any_answer: bool | None = None
+    tests: str = ""
+    program: str = ""
+    setup: str = ""
+    entry_point: str = ""
+    level: str = ""
+    unused: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user has said of the columns; empty for what is to be recognised."""
+
+    question: str = ""
+    gold: str = ""
+    context: str = ""
+    options: tuple[str, ...] = ()
+    tests: str = ""
+    lists: str = "auto"
+    first_option: int | None = None
+    part: AnswerPart = "auto"
+
+
+def recognise(rows: Rows, given: Given | None = None) -> Form:
+    """Return the form of a data set, with the doubts that remain.
+
+    Args:
+        given: columns that are known already.
+
+    Raises:
+        FormError: no column can be the questions or the answers, or there are images.
+    """
+    given = given or Given()
+    looked_at = rows[:_LOOKED_AT]
+    columns = column_names(looked_at)
+    _refuse_images(looked_at, columns)
+    question = given.question or _question(looked_at, columns, given)
+    tests = given.tests or _tests(looked_at, columns, given)
+    used = {question, given.gold, tests}
+    form = Form(question=question, tests=tests, level=_level(looked_at, columns))
+    if tests:
+        form = _with_programs(form, looked_at, columns)
+    else:
+        options = given.options or _options(looked_at, [c for c in columns if c not in used])
+        form = replace(form, options=options)
+        form = _with_gold(form, looked_at, columns, given)
+    form = _with_context(form, looked_at, columns, given)
+    roles = {form.question, form.gold, form.context, form.tests, form.program, form.setup}
+    roles |= {form.level, form.entry_point, *form.options}
+    tops = {name.partition(".")[0] for name in roles} | roles
+    unused = tuple(c for c in columns if c not in tops and c.partition(".")[0] not in tops)
+    return replace(form, unused=unused)
+
+
+def column_names(rows: Rows) -> list[str]:
+    """Return the names of all columns, with dotted names for the entries of objects."""
+    names: dict[str, None] = {}
+    for row in rows:
+        for name, value in row.items():
+            names[name] = None
+            _add_entries(names, name, value, _DEPTH)
+    # Entries of objects come after whole columns, whatever row they were met in.
+    tops = {name for row in rows for name in row}
+    return sorted(names, key=lambda name: name not in tops)
+
+
+def _add_entries(names: dict[str, None], prefix: str, value: Any, depth: int) -> None:
+    value = decoded(value)
+    if depth and isinstance(value, list) and value and isinstance(value[0], Mapping):
+        value = value[0]  # the entries of a list of objects are lists
+        depth = 1
+    if not depth or not isinstance(value, Mapping):
+        return
+    for key, entry in value.items():
+        names[f"{prefix}.{key}"] = None
+        _add_entries(names, f"{prefix}.{key}", entry, depth - 1)
+
+
+def plain_name(column: str) -> str:
+    """Return a name as the lists above have it: `Final Answer` and `final_answer` are the same."""
+    return re.sub(r"[^a-z0-9]", "", column.lower())
+
+
+def _named(columns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the columns with one of some names, by the order of the names.
+
+    Columns come before entries of objects, which are known by the last part of their name.
+    """
+    ranked = []
+    for place, column in enumerate(columns):
+        is_entry = "." in column
+        name = plain_name(column.rpartition(".")[2] if is_entry else column)
+        if name in names:
+            ranked.append((is_entry, names.index(name), place, column))
+    return [column for *_, column in sorted(ranked)]
+
+
+def _share(rows: Rows, holds: Callable[[dict[str, Any]], bool]) -> float:
+    return sum(map(holds, rows)) / len(rows) if rows else 0.0
+
+
+# Questions
+
+
+def _question(rows: Rows, columns: Sequence[str], given: Given) -> str:
+    taken = {given.gold, given.context, given.tests, *given.options}
+    named = [column for column in _named(columns, QUESTIONS) if column not in taken]
+    fitting = [c for c in named if _share(rows, lambda row, c=c: _is_question(row, c)) >= _HALF]
+    if not fitting:
+        raise _unknown("a column of questions", rows, columns)
+    question = fitting[0]
+    # `instruction` and `input` of Alpaca: the input is the question where all rows have one.
+    inputs = [c for c in fitting if plain_name(c) == "input"]
+    is_alpaca = plain_name(question) == "instruction" and bool(inputs)
+    return inputs[0] if is_alpaca and all(_is_question(r, inputs[0]) for r in rows) else question
+
+
+def _is_question(row: dict[str, Any], column: str) -> bool:
+    try:
+        return read_question(cell(row, column)) is not None
+    except CellError:
+        return False
+
+
+def _with_context(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> Form:
+    if given.context:
+        return replace(form, context=given.context)
+    names = (*CONTEXTS, "instruction") if plain_name(form.question) == "input" else CONTEXTS
+    if plain_name(form.question) == "instruction":
+        names = ("input",)
+    taken = {form.question, form.gold, *form.options}
+    for column in _named(columns, names):
+        if column in taken or "." in column:
+            continue
+        values = [cell(row, column) for row in rows]
+        if any(isinstance(value, str) and not is_gap(value) for value in values) and all(
+            isinstance(value, str) or is_gap(value) for value in values
+        ):
+            return replace(form, context=column)
+    return form
+
+
+def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:
+    for column in columns:
+        name = plain_name(column.rpartition(".")[2])
+        if not _IMAGES.fullmatch(name):
+            continue
+        number = next((n for n, row in enumerate(rows, 1) if not is_gap(cell(row, column))), None)
+        if number is not None:
+            raise FormError(
+                f"task.data: expected problems of text alone, got images in '{column}' (row "
+                f"{number}); leave out such rows and the column, or take another data set"
+            )
+
+
+# Options
+
+
+def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
+    for column in _named(columns, OPTIONS):
+        if _share(rows, lambda row, c=column: _has_options(row, (c,))) >= _HALF:
+            return (column,)
+    families: dict[str, list[str]] = {}
+    for column in columns:
+        match = _OPTION_COLUMN.fullmatch(column)
+        # Single letters are options where they are large: A, B, C, D.
+        if match and (match["name"] or match["label"].isupper()):
+            families.setdefault((match["name"] or "").lower(), []).append(column)
+    for family in families.values():
+        labels = [_OPTION_COLUMN.fullmatch(column)["label"].upper() for column in family]  # type: ignore[index]
+        ordered = [column for _, column in sorted(zip(labels, family, strict=True))]
+        if _is_sequence(sorted(labels)) and _has_texts(rows, ordered):
+            return tuple(ordered)
+    right, wrong = _named(columns, _RIGHT), [c for c in columns if _WRONG.fullmatch(plain_name(c))]
+    if right and len(wrong) > 1 and _has_texts(rows, wrong):
+        return (right[0], *wrong)
+    if right and len(wrong) == 1 and isinstance(cell(rows[0], wrong[0]), list):
+        return (right[0], wrong[0])
+    return ()
+
+
+def _is_sequence(labels: Sequence[str]) -> bool:
+    sequences = ("ABCDEFGHIJ", "0123456789", "123456789")
+    return len(labels) > 1 and "".join(labels) in {text[: len(labels)] for text in sequences}
+
+
+def _has_texts(rows: Rows, columns: Sequence[str]) -> bool:
+    """Return whether most rows have texts or numbers in the first two of some columns."""
+    kinds = (str, int, float)
+    return all(
+        _share(rows, lambda row, c=c: isinstance(row.get(c), kinds) and not is_gap(row[c])) >= _HALF
+        for c in columns[:2]
+    )
+
+
+def _has_options(row: dict[str, Any], columns: tuple[str, ...]) -> bool:
+    try:
+        options = read_options(row, columns)
+    except CellError:
+        return False
+    return options is not None and len(options.texts) > 1
+
+
+def _first_option(rows: Rows, gold: str, options: tuple[str, ...]) -> tuple[int | None, str]:
+    """Return the number of the first option where answers are places of options, and a doubt."""
+    places, most = [], 0
+    is_named = True
+    for row in rows:
+        value = cell(row, gold)
+        if is_gap(value) or not _has_options(row, options):
+            continue
+        read = read_options(row, options)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        text = str(value).strip()
+        if read is None or isinstance(value, bool) or not re.fullmatch("[0-9]{1,2}", text):
+            return None, ""
+        places.append(int(text))
+        most = max(most, len(read.texts))
+        is_named &= text in read.labels or (isinstance(value, str) and text in read.texts)
+    if not places or is_named or max(places) > most:
+        return None, ""  # a place beyond the options is refused with its row
+    if min(places) == 0:
+        return 0, ""
+    if max(places) == most:
+        return 1, ""
+    return None, (
+        f"answers in '{gold}' are numbers from {min(places)} to {max(places)}, and the first of "
+        f"{most} options may be 0 or 1: task.first_option=0 or task.first_option=1 says so"
+    )
+
+
+# Answers
+
+
+def _with_gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> Form:
+    """Add the column of the answers, and how they are read."""
+    gold, doubt = given.gold, ""
+    if not gold:
+        gold, doubt = _gold(form, rows, columns, given)
+    doubts = [doubt]
+    first_option = given.first_option
+    any_answer = {"any": True, "all": False}.get(given.lists)
+    if form.options:
+        if first_option is None and gold not in form.options:
+            first_option, doubt = _first_option(rows, gold, form.options)
+            doubts.append(doubt)
+    elif any_answer is None:
+        any_answer, doubt = _any_answer(rows, gold, given.part)
+        doubts.append(doubt)
+    return replace(
+        form,
+        gold=gold,
+        first_option=first_option,
+        any_answer=any_answer,
+        doubts=tuple(filter(None, doubts)),
+    )
+
+
+def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple[str, str]:
+    """Return the column of the answers, and a doubt about it or nothing."""
+    if len(form.options) > 1 and plain_name(form.options[0]) in _RIGHT:
+        return form.options[0], ""  # beside the wrong ones
+    taken = {form.question, given.context, *form.options}
+    free = [column for column in columns if column not in taken]
+    final = [column for column in _named(free, GOLDS) if _has_answers(rows, column)]
+    nested = [column for column in _NESTED_GOLDS if column in final]
+    entries = [column for column in final if "." in column and column not in nested]
+    final = [column for column in final if "." not in column] + nested + entries
+    worked = [column for column in _named(free, WORKED) if _has_answers(rows, column)]
+    if _share(rows, lambda row: _ends_with_answer(row, form.question)) >= _HALF:
+        worked.append(form.question)
+    for candidates in (final, worked):
+        readable = [c for c in candidates if _is_verifiable(rows, c, form, given.part)]
+        if readable:
+            is_final = candidates is final and not form.options
+            return readable[0], _differing(readable, rows, given.part) if is_final else ""
+    if final or worked:
+        column = [*final, *worked][0]
+        what = "names none of the options" if form.options else "has running texts or objects"
+        return column, (
+            f"no column of answers can be read by a verifier: '{column}' {what}, such as "
+            f"{_brief(cell(rows[0], column))}; task.gold_column=COL names another"
+        )
+    raise _unknown("a column of answers", rows, columns, question=form.question)
+
+
+def _differing(candidates: Sequence[str], rows: Rows, part: AnswerPart) -> str:
+    """Return a doubt about two columns of answers that differ in many rows.
+
+    Entries of objects do not count beside a column.
+    """
+    first = candidates[0]
+    for other in candidates[1:]:
+        if ("." in other) is not ("." in first):
+            continue
+        number = _first_difference(rows, first, other, part)
+        if number is not None:
+            one, two = (_brief(cell(rows[number - 1], column)) for column in (first, other))
+            return (
+                f"both '{first}' and '{other}' may be the answers, and differ, such as {one} and "
+                f"{two} in row {number}: task.gold_column={first} or task.gold_column={other} "
+                "says which"
+            )
+    return ""
+
+
+def _has_answers(rows: Rows, column: str) -> bool:
+    return _share(rows, lambda row: _answers(row, column) is not None) >= _HALF
+
+
+def _answers(row: dict[str, Any], column: str) -> list[str | bool] | None:
+    try:
+        return read_answers(cell(row, column))
+    except CellError:
+        return None
+
+
+def _ends_with_answer(row: dict[str, Any], column: str) -> bool:
+    """Return whether a cell is a conversation that ends with the assistant's message."""
+    try:
+        conversation = messages_of(cell(row, column))
+    except CellError:
+        return False
+    return bool(conversation) and conversation[-1].role == "assistant"
+
+
+def _is_verifiable(rows: Rows, column: str, form: Form, part: AnswerPart) -> bool:
+    """Return whether most answers of a column are no running text."""
+
+    def holds(row: dict[str, Any]) -> bool:
+        answers = _answers(row, column)
+        return answers is not None and all(
+            isinstance(answer, bool) or is_readable(reference_part(answer, part))
+            for answer in answers
+        )
+
+    if form.options:
+        return _share(rows, lambda row: _names_an_option(row, column, form.options)) >= _HALF
+    present = [row for row in rows if _answers(row, column) is not None]
+    return _share(present, holds) >= _HALF
+
+
+def _names_an_option(row: dict[str, Any], column: str, columns: tuple[str, ...]) -> bool:
+    value = cell(row, column)
+    if is_gap(value) or not isinstance(value, (str, int, float)):
+        return False
+    try:
+        options = read_options(row, columns)
+    except CellError:
+        return False
+    if options is None:
+        return False
+    text = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    names = {name.strip().casefold() for name in (*options.labels, *options.texts)}
+    is_place = bool(re.fullmatch("[0-9]{1,2}", text)) and int(text) <= len(options.texts)
+    is_letter = letter_place(text, len(options.texts)) is not None
+    return is_place or is_letter or text.casefold() in names
+
+
+def _first_difference(rows: Rows, first: str, other: str, part: AnswerPart) -> int | None:
+    """Return the number of the first row in which two columns differ, if many do."""
+    numbers = []
+    for number, row in enumerate(rows, start=1):
+        one, two = _answers(row, first), _answers(row, other)
+        if one is None or two is None:
+            continue
+        pairs = [
+            (reference_part(str(a), part), reference_part(str(b), part)) for a in one for b in two
+        ]
+        if not any(are_equal(a, b) for a, b in pairs):
+            numbers.append(number)
+    return numbers[0] if len(numbers) > _DIFFERING * len(rows) else None
+
+
+def _any_answer(rows: Rows, gold: str, part: AnswerPart) -> tuple[bool | None, str]:
+    """Return whether any of several answers is right, and a doubt where nothing says so."""
+    several = []
+    for number, row in enumerate(rows, start=1):
+        answers = _answers(row, gold)
+        if answers is not None and len(answers) > 1:
+            texts = [reference_part(str(answer), part) for answer in answers]
+            several.append((number, texts))
+    if not several:
+        return None, ""
+    name = plain_name(gold.rpartition(".")[2])
+    if name == "finalanswer":
+        return False, ""
+    is_same = all(all(are_equal(texts[0], text) for text in texts) for _, texts in several)
+    if is_same or name in _ALIASES:
+        return True, ""
+    number, texts = several[0]
+    return None, (
+        f"row {number} has several answers in '{gold}', {_brief(texts)}: task.gold_lists=any if "
+        "one of them is enough, task.gold_lists=all if all are needed"
+    )
+
+
+# Programs
+
+
+def _tests(rows: Rows, columns: Sequence[str], given: Given) -> str:
+    taken = {given.gold, given.question}
+    if given.gold:
+        return ""
+    for column in _named(columns, TESTS):
+        is_program = _share(rows, lambda row, c=column: _has_tests(row, c)) >= _HALF
+        if column not in taken and "." not in column and is_program:
+            return column
+    # PRIME's programs, and those of open-instruct.
+    for column in ("reward_model.ground_truth", "ground_truth"):
+        if column in columns and _share(rows, lambda row, c=column: _has_code(row, c)) >= _HALF:
+            return column
+    return ""
+
+
+def _has_tests(row: dict[str, Any], column: str) -> bool:
+    value = cell(row, column)
+    try:
+        return read_tests(value) is not None
+    except CellError:
+        return False
+
+
+def _has_code(row: dict[str, Any], column: str) -> bool:
+    value = decoded(cell(row, column))
+    items = value if isinstance(value, list) else [value]
+    is_python = bool(items) and all(isinstance(item, str) and "assert" in item for item in items)
+    return is_python or (isinstance(value, (dict, list)) and _has_tests({"": value}, ""))
+
+
+def _with_programs(form: Form, rows: Rows, columns: Sequence[str]) -> Form:
+    def texts(names: Sequence[str]) -> str:
+        for column in _named(columns, names):
+            if _share(rows, lambda row, c=column: isinstance(row.get(c), str)) >= _HALF:
+                return column
+        return ""
+
+    return replace(
+        form,
+        program=texts(PROGRAMS),
+        setup=texts(SETUPS),
+        entry_point=texts(("entrypoint",)),
+    )
+
+
+# Levels
+
+
+def _level(rows: Rows, columns: Sequence[str]) -> str:
+    """Return a column of levels that all rows have, in at least two values from 0 to 99."""
+    for column in _named(columns, LEVELS):
+        if "." in column:
+            continue
+        levels = {_level_of(row.get(column)) for row in rows}
+        if None not in levels and len(levels) > 1:
+            return column
+    return ""
+
+
+def _level_of(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    match = re.fullmatch(r"(?:level\s*)?([0-9]{1,2})(?:\.0)?", str(value).strip(), re.IGNORECASE)
+    return int(match[1]) if match else None
+
+
+# Refusals
+
+
+def _unknown(expected: str, rows: Rows, columns: Sequence[str], question: str = "") -> FormError:
+    tops = list(dict.fromkeys(name for row in rows for name in row))
+    names = ", ".join(f"'{name}'" for name in tops[:_MOST_SHOWN]) or "none"
+    entries = [name for name in columns if name not in tops]
+    if entries:
+        names += f" (and {', '.join(repr(name) for name in entries[:_MOST_SHOWN])})"
+    shown = question and f"questions are in '{question}'; "
+    return FormError(
+        f"task.data: expected {expected}, got {names}; {shown}name the columns: "
+        "`advsweep init --data FILE --model PATH --question COL --answer COL`, or "
+        "task.question_column=COL task.gold_column=COL",
+        shown_rows(rows, tops),
+    )
+
+
+def shown_rows(rows: Rows, columns: Sequence[str]) -> list[str]:
+    """Return lines that show the first rows, with all columns and cut values."""
+    width = min(24, max((len(name) for name in columns), default=0))
+    lines = []
+    for number, row in enumerate(rows[:_SHOWN_ROWS], start=1):
+        lines.append(f"row {number}:")
+        present = [name for name in columns if name in row]
+        lines += [f"  {name:<{width}}  {_brief(row[name])}" for name in present[:_MOST_SHOWN]]
+        if len(present) > _MOST_SHOWN:
+            lines.append(f"  and {len(present) - _MOST_SHOWN} more columns")
+    return [printable_line(line) for line in lines]
+
+
+def _brief(value: object) -> str:
+    line = " ".join(repr(value).split())
+    return line if len(line) <= _SHOWN_VALUE else line[: _SHOWN_VALUE - 1] + "…"
