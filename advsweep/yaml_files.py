@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import stat
 from pathlib import Path
@@ -61,6 +62,46 @@ def read_yaml(path: Path) -> Any:
         raise yaml_error(error, path) from error
     except RecursionError as error:
         raise _too_deep(path) from error
+
+
+def yaml_literal(value: Any) -> str:
+    """Return a value as one line of YAML that is composed to the same value.
+
+    Whatever is written into a generated file goes through this function: names of columns and
+    files, and texts of data sets. A text with `${...}` stays a text.
+
+    Args:
+        value: a text, a number, a boolean, None, or lists and mappings of these.
+
+    Raises:
+        ConfigError: the text `???`, which stands for a missing value and cannot be escaped.
+
+    >>> print(yaml_literal(["a: 'b'", "${oc.env:HOME}", 1e-6]))
+    ["a: 'b'", "\\\\${oc.env:HOME}", 1e-06]
+    """
+    if isinstance(value, dict):
+        entries = (f"{yaml_literal(key)}: {yaml_literal(entry)}" for key, entry in value.items())
+        return "{" + ", ".join(entries) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(yaml_literal, value)) + "]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if value == "???":
+        raise ConfigError("expected a name other than '???', which stands for a missing value")
+    # OmegaConf reads the backslashes before an interpolation in pairs, and no others.
+    escaped = _INTERPOLATION.sub(lambda match: match[1] * 2 + "\\${", value)
+    # JSON's escapes are YAML's, but for pairs of \u, which YAML reads as two characters.
+    return "".join(map(_printable, json.dumps(escaped, ensure_ascii=False)))
+
+
+_INTERPOLATION = re.compile(r"(\\*)\$\{")
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def yaml_error(error: YAMLError, path: Path | str | None = None) -> ConfigError:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from advsweep.errors import ConfigError
 from advsweep.report.claims.lists import read_claim_list
 from advsweep.sweep.registry import config_groups
-from advsweep.yaml_files import read_yaml
+from advsweep.yaml_files import read_yaml, yaml_literal
 
 pytestmark = pytest.mark.security
 
@@ -90,3 +93,28 @@ def test_numbers_and_dates_are_read_as_in_config_groups(tmp_path: Path) -> None:
     found = read_yaml(path)
     assert found == [1e-4, -2500.0, 1000.0, "3e", "1e4x", "2026-01-31", 0.1, 7]
     assert found == OmegaConf.to_container(OmegaConf.load(path))
+
+
+# Pieces that mean something to YAML, to OmegaConf or to JSON, and any other character.
+_SIGNS = ("${", "}", "\\", "$", "oc.env:HOME", "'", '"', ": ", " #", "%", "&a", "*a", "!!x", ",")
+_WORDS = ("null", "1e-3", "~", "- ", "?", "\n", "\t", "\u2028", "\x85", "\x00", "\U0001f600")
+_PIECES = st.sampled_from((*_SIGNS, *_WORDS))
+TEXTS = st.lists(_PIECES | st.characters(), max_size=8).map("".join).filter("???".__ne__)
+
+
+@given(TEXTS, TEXTS)
+def test_what_is_written_into_a_file_is_composed_to_the_same(text: str, other: str) -> None:
+    """`yaml_literal` is composed as Hydra composes a sweep file: by YAML, then by OmegaConf."""
+    value = {"key": text, "list": [other, 3, 1e-6, True, None]}
+    written = f"{yaml_literal(value)}\n"
+    assert written.count("\n") == 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "written.yaml"
+        path.write_text(written, encoding="utf-8")
+        composed = OmegaConf.create(read_yaml(path))
+    assert OmegaConf.to_container(composed, resolve=True) == value
+
+
+def test_a_text_that_stands_for_a_missing_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="other than '\\?\\?\\?'"):
+        yaml_literal(["???"])

@@ -95,6 +95,8 @@ def main() -> None:
             raise
         if not completing:
             echo_line(f"advsweep: {error}", err=True)
+            for line in getattr(error, "details", ()):
+                echo_line(line, err=True)
         if isinstance(error, OSError):  # a full disk, say: a traceback would not help
             discard_stdout()
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""`advsweep list`, `keys`, `schema` and `init`: what there is to choose from, and keys to set."""
+"""`advsweep list`, `keys` and `schema`: what there is to choose from, and keys to set."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 from advsweep.backends.base import RunParameters
 from advsweep.cli import options
 from advsweep.cli.output import echo_line, print_json, print_listing, warn
-from advsweep.cli.own_data import guess_settings, sweep_file
 from advsweep.components import Component, parameters, sections
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Race, Tune
-from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
+from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
 from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
 from advsweep.registry import Registry
@@ -25,7 +24,6 @@ from advsweep.sweep.json_schema import make_schema
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.tasks.rewards import REWARDS
 from advsweep.tasks.verifiers import VERIFIERS
-from advsweep.writing import write
 
 Records = list[dict[str, Any]]
 
@@ -316,65 +314,3 @@ def schema(config_dirs: list[Path] | None = None) -> None:
 
     with config_groups(config_dirs or ()) as groups:
         print_json(make_schema(groups))
-
-
-# init
-
-SCHEMA = "advsweep.schema.json"
-
-# The files of `init_files` that are written; the schema of the sweep file comes with them.
-NAMES = ("sweep.yaml", "Makefile", "README.md")
-
-
-def init(
-    folder: Path = Path(),
-    data: str | None = None,
-    model: str | None = None,
-) -> None:
-    """The sweep file is complete and explains each of its keys: three estimators with three seeds
-    on a model that trains on a CPU, or on your model and problems. A JSON schema beside it lets
-    editors complete and check it. Refuses to overwrite a file, and then writes nothing.
-
-    Arguments:
-        [FOLDER] (folder): The folder; it is created if needed.
-
-    Options:
-        --data PLACE: Problems to train on: a file (.csv, .jsonl, .json, .parquet), a folder with a
-            file per split, or hub:OWNER/NAME. Says which columns and verifier it guesses.
-        --model PATH: A model of transformers to train: a folder, or a name on the hub.
-
-    Examples:
-        advsweep init first
-        advsweep init first && cd first && advsweep sweep sweep.yaml
-        advsweep init mine --data problems.csv --model Qwen/Qwen2.5-0.5B-Instruct
-    """
-    if (data is None) is not (model is None):
-        raise ConfigError(
-            f"--data and --model: expected both or none, got {'--data' if data else '--model'} "
-            "alone; give --data FILE --model PATH"
-        )
-    guess = None if data is None else guess_settings(data)
-
-    names = [*NAMES, SCHEMA]
-    # A link counts as well, wherever it leads.
-    present = [name for name in names if (folder / name).is_symlink() or (folder / name).exists()]
-    if present:
-        raise ConfigError(
-            f"{folder}: expected a folder without {', '.join(names)}, got one with "
-            f"{', '.join(present)}; name another folder: advsweep init FOLDER"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    source = Path(__file__).parent / "init_files"
-    texts = {name: (source / name).read_text(encoding="utf-8") for name in NAMES}
-    if guess is not None and data and model:
-        texts["sweep.yaml"] = sweep_file(guess, data, model, folder)
-    with config_groups() as groups:
-        texts[SCHEMA] = write(make_schema(groups), "json")
-    for name, text in texts.items():
-        with (folder / name).open("x", encoding="utf-8") as file:  # never through a new link
-            file.write(text)
-        echo_line(f"Wrote {folder / name}.")
-    for sentence in guess.sentences if guess else ():
-        echo_line(f"Guessed: {sentence}.")
-    where = "" if folder == Path() else f"cd {folder} && "
-    echo_line(f"Next: {where}advsweep sweep sweep.yaml")

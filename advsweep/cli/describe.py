@@ -21,6 +21,7 @@ from advsweep.cli.catalogue import (
 )
 from advsweep.cli.options import complete_component
 from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
+from advsweep.cli.own_data import gold_text
 from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
@@ -274,7 +275,7 @@ def _describe_task(
             if problem["system"]:
                 echo_line(f"[system] {problem['system']}")
             echo(problem["prompt"])
-            echo_line(f"--- gold: {problem['gold'].get('answer', problem['gold'])}")
+            echo_line(f"--- gold: {gold_text(problem['gold'])}")
 
 
 def _split_record(problems: Sequence[Problem]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 # Every command, in the order of `advsweep --help`; places are relative to `advsweep.cli`.
 COMMANDS: dict[str, dict[str, Entry]] = {
     "Train": {
-        "init": Entry("catalogue:init", "Write a sweep file, a Makefile for CI and a README."),
+        "init": Entry("init:init", "Write a sweep file, a Makefile for CI and a README."),
         "run": Entry("train:run", "Train one run and print a summary."),
         "sweep": Entry("train:sweep", "Train every combination of values, or resume it."),
         "eval": Entry(

@@ -1,115 +1,407 @@
-"""What `advsweep init --data` sees in a file of problems, and the sweep file that it proposes."""
+"""What `advsweep init --data` reads in a file of problems, and the sweep file that it proposes."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import shlex
 import shutil
 import string
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advsweep.errors import ConfigError, counted
-from advsweep.tasks.dataset_answers import reference_part
-from advsweep.tasks.dataset_rows import Source, absolute
+from advsweep.errors import AdvsweepWarning, ConfigError, counted
+from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.dataset import Dataset
+from advsweep.tasks.dataset_answers import is_words
+from advsweep.tasks.dataset_forms import Form, FormError, Given, recognise, shown_rows
+from advsweep.tasks.dataset_names import GOLDS, WORKED, plain_name
+from advsweep.tasks.dataset_problems import make_problems
+from advsweep.tasks.dataset_rows import HUB, Rows, Source, absolute, refuse_url
 from advsweep.tasks.verifiers.answers import number
-
-# Usual names of the columns, likelier ones first.
-QUESTIONS = ("question", "problem", "prompt", "query", "instruction", "input", "text")
-GOLDS = ("answer", "gold", "final_answer", "solution", "target", "label", "output", "response")
+from advsweep.tasks.verifiers.base import Verifier
+from advsweep.yaml_files import yaml_literal
 
 _LOOKED_AT = 200  # rows
 _MOST_HELD_OUT = 100
 _SHARE = 5  # one problem of so many is held out
+_HELD_OUT_SPLITS = ("test", "validation", "valid", "val", "dev", "eval")
+_SHOTS = 3
+_MOST_TOKENS = 256
+_CODE_DEADLINE = 60.0
+_HALF = 0.5
+_HUB_MODEL = re.compile(r"[\w.-]+/[\w.-]+")
+_PLAIN_PLACE = re.compile(r"[\w./~:@-]+")
+
+# Columns with long texts that are no part of a question.
+_EXPLANATIONS = (
+    *GOLDS,
+    *WORKED,
+    "rationale",
+    "explanation",
+    "reasoning",
+    "cot",
+    "steps",
+    "generations",
+    "messages",
+    "conversations",
+)
+_WORDS_PROMPT = '{question}\nEnd your reply with "The answer is" and the answer.'
 
 
 @dataclass(frozen=True)
-class Guess:
-    """What a file of problems seems to hold.
+class Proposal:
+    """A task for a file of problems.
 
     Attributes:
-        rows: how many problems there are.
-        question, gold: the names of the columns.
-        verifier: what can judge answers to them.
-        reason: why that verifier.
-        held_out: how many problems evaluations may take.
-        longest: the characters of the longest answer.
+        task: the options of the task, as the sweep file has them.
+        problem: the first training problem, as the model gets it.
+        rows: how many rows the training data has.
+        reason: why the verifier is that of the task.
+        held_out: how many problems are held out.
+        max_tokens: how long an answer may be on a machine without a GPU.
         gpu: whether this machine seems to have one.
+        notes: what the user should look at.
     """
 
+    task: dict[str, Any]
+    problem: Problem
     rows: int
-    question: str
-    gold: str
-    verifier: str
     reason: str
     held_out: int
-    longest: int
+    max_tokens: int
     gpu: bool
+    notes: list[str] = field(default_factory=list)
 
     @property
     def sentences(self) -> list[str]:
-        """What was guessed, for the user to check."""
-        return [
-            f"{counted(self.rows, 'row')}; questions in '{self.question}', answers in "
-            f"'{self.gold}'",
-            f"verifier {self.verifier}: {self.reason}",
+        """What was read, for the user to check."""
+        task = self.task
+        gold = task.get("gold_column")
+        answers = f"answers in {_quoted(gold)}" if gold else f"tests in '{task['tests_column']}'"
+        columns = [f"questions in '{task['question_column']}'", answers]
+        for key, noun in (
+            ("context_column", "texts before them"),
+            ("options_column", "options"),
+            ("level_column", "levels"),
+        ):
+            if task.get(key):
+                columns.append(f"{noun} in {_quoted(task[key])}")
+        lists = {
+            "any": "any of several answers is right",
+            "all": "all answers of a list are needed",
+        }
+        verifier = task["verifier"]
+        name = verifier if isinstance(verifier, str) else verifier["name"]
+        sentences = [
+            f"{counted(self.rows, 'row')}; {', '.join(columns)}",
+            f"verifier {name}: {self.reason}",
             f"{counted(self.held_out, 'problem')} held out for evaluations",
-            *([] if self.gpu else ["no GPU here: few steps, short answers after solved problems"]),
         ]
+        if task.get("gold_lists"):
+            sentences.insert(1, lists[task["gold_lists"]])
+        if task.get("first_option") is not None:
+            sentences.insert(1, f"answers are numbers of options, from {task['first_option']}")
+        if not self.gpu:
+            sentences.append("no GPU here: few steps, short answers after solved problems")
+        return sentences
 
 
-def guess_settings(data: str) -> Guess:
-    """Look at the first problems of a file, a folder or a data set of the hub.
+def _quoted(columns: str | Sequence[str]) -> str:
+    names = [columns] if isinstance(columns, str) else columns
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def propose(
+    data: str,
+    *,
+    question: str | None = None,
+    gold: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Proposal:
+    """Read a file, a folder or a data set of the hub, and propose a task for it.
+
+    Args:
+        question, gold: the columns; None: those of a known form.
+        settings: further options of the task, which are taken as they are.
 
     Raises:
-        ConfigError: there is no data, or no two columns can be a question and its answer.
+        ConfigError: there is no data, its form is not known, or it does not make problems.
     """
-    rows = Source(absolute(data)).read("train")
-    some = rows[:_LOOKED_AT]
-    columns = [
-        name
-        for name in dict.fromkeys(key for row in some for key in row)
-        if all(_is_answer(row.get(name)) for row in some)
-    ]
-    question = _choose(QUESTIONS, columns, some)
-    gold = _choose(GOLDS, [name for name in columns if name != question], some)
-    if not gold:
-        known = ", ".join(f"'{key}'" for key in some[0])
-        raise ConfigError(
-            f"--data: expected a column of questions and one of answers, without gaps, in {data}, "
-            f"got {known}; name them in a sweep file (task.question_column, task.gold_column)"
-        )
-    verifier, reason = _judge([reference_part(str(row[gold])) for row in some])
-    held_out = min(_MOST_HELD_OUT, max(1, len(rows) // _SHARE))
-    longest = max(len(str(row[gold])) for row in some)
+    refuse_url("--data", data)
+    settings = dict(settings or {})
+    if question is not None:
+        settings["question_column"] = question
+    if gold is not None:
+        settings["gold_column"] = gold
+    place = absolute(data)
+    _hint_at_hub(data, place)
+    rows = Source(place, str(settings.get("subset", ""))).read(
+        str(settings.get("train_split", "train"))
+    )
+    form = _form(rows, settings)
+    options = {"data": place, **_columns(form), **_splits(place, settings), **settings}
+    notes: list[str] = []
     gpu = any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
-    return Guess(len(rows), question, gold, verifier, reason, held_out, longest, gpu)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AdvsweepWarning)
+        task, reason, problem = _complete(options, form, settings, gpu)
+    notes += dict.fromkeys(str(warning.message) for warning in caught)
+    notes += _unused(rows, form)
+    return Proposal(
+        task={key: task[key] for key in task if key != "data"} | {"data": data},
+        problem=problem,
+        rows=len(rows),
+        reason=reason,
+        held_out=_held_out_count(task),
+        max_tokens=_max_tokens(task),
+        gpu=gpu,
+        notes=notes,
+    )
 
 
-def _is_answer(value: Any) -> bool:
-    return isinstance(value, (int, float)) or (isinstance(value, str) and bool(value.strip()))
+def _hint_at_hub(data: str, place: str) -> None:
+    if not data.startswith(HUB) and not Path(place).exists() and _HUB_MODEL.fullmatch(data):
+        raise ConfigError(
+            f"--data: expected a file or a folder, got '{data}', which is not there; "
+            f"{HUB}{data} is the data set of that name on the hub"
+        )
 
 
-def _choose(usual: Sequence[str], columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
-    """Return the column with the likeliest name, or else the one with the longest texts."""
-    by_name = {name.lower(): name for name in columns}
-    named = [by_name[name] for name in usual if name in by_name]
-    longest = sorted(columns, key=lambda name: -sum(len(str(row[name])) for row in rows))
-    return next(iter((*named, *longest)), "")
+def _form(rows: Rows, settings: Mapping[str, Any]) -> Form:
+    """Return the form of the rows, and refuse one that leaves doubts."""
+    options = settings.get("options_column", ())
+    form = recognise(
+        rows,
+        Given(
+            question=settings.get("question_column", ""),
+            gold=settings.get("gold_column", ""),
+            context=settings.get("context_column", ""),
+            options=(options,) if isinstance(options, str) and options else tuple(options),
+            tests=settings.get("tests_column", ""),
+            lists=settings.get("gold_lists", "auto"),
+            first_option=settings.get("first_option"),
+            part=settings.get("gold_part", "auto"),
+        ),
+    )
+    if form.doubts:
+        words = re.sub(r"task\.question_column=", "--question ", form.doubts[0])
+        words = re.sub(r"task\.gold_column=", "--answer ", words)
+        words = re.sub(r"task\.(\w+)=", r"--set \1=", words)
+        raise FormError(f"--data: {words}", shown_rows(rows, list(rows[0])))
+    return form
 
 
-def _judge(references: Sequence[str]) -> tuple[str, str]:
-    unread = [text for text in references if number(text) is None]
+def _columns(form: Form) -> dict[str, Any]:
+    """Return the options of a task that name its columns."""
+    lists = {True: "any", False: "all", None: ""}[form.any_answer]
+    options = form.options[0] if len(form.options) == 1 else list(form.options)
+    found = {
+        "question_column": form.question,
+        "context_column": form.context,
+        "gold_column": form.gold,
+        "gold_lists": lists,
+        "options_column": options,
+        "tests_column": form.tests,
+        "setup_column": form.setup,
+        "program_column": form.program,
+        "level_column": form.level,
+    }
+    chosen: dict[str, Any] = {key: value for key, value in found.items() if value}
+    if form.first_option is not None:
+        chosen["first_option"] = form.first_option
+    return chosen
+
+
+def _splits(place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option that names the split of held-out problems; none for a file."""
+    if Path(place).is_file() or "held_out_data" in settings or "held_out_split" in settings:
+        return {}
+    source = Source(place, str(settings.get("subset", "")))
+    for split in _HELD_OUT_SPLITS:
+        try:
+            source.read(split)
+        except ConfigError:
+            continue  # there is no such split
+        return {} if split == Dataset.held_out_split else {"held_out_split": split}
+    return {"held_out_split": ""}
+
+
+def _complete(
+    options: dict[str, Any], form: Form, settings: Mapping[str, Any], gpu: bool
+) -> tuple[dict[str, Any], str, Problem]:
+    """Return the options of the task, why it has its verifier, and its first problem.
+
+    Raises:
+        ConfigError: the rows make no problems, or most answers cannot be read.
+    """
+    has_split = not Path(options["data"]).is_file() and options.get("held_out_split", "test")
+    split = {} if has_split else {"train_split": "", "held_out_split": "train", "held_out": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AdvsweepWarning)  # the task says them again
+        everything = make_problems(_dataset({**options, "prompt": "{question}", **split}))
+    problems = [problem for split in everything.splits.values() for problem in split]
+    verifier, reason = _verifier(problems, form)
+    task = {**options, "verifier": verifier}
+    if not has_split and "held_out_data" not in settings:
+        task["held_out"] = min(_MOST_HELD_OUT, max(1, len(problems) // _SHARE))
+    prompt = _prompt(problems, verifier, form)
+    if prompt:
+        task["prompt"] = prompt
+    if verifier == "code":
+        task["deadline"] = _CODE_DEADLINE
+    if not gpu:
+        task |= _short(task, len(problems), form)
+    task |= settings
+    built = _dataset(task)
+    problem = built.problems(Split.TRAIN)[0]
+    _check(built)
+    return task, reason, problem
+
+
+def _dataset(options: Mapping[str, Any]) -> Dataset:
+    return Dataset.build(options, where="task")
+
+
+def _check(task: Dataset) -> None:
+    """Check the reference answers, unless this machine lacks what the verifier needs."""
+    assert isinstance(task.verifier, Verifier)
+    try:
+        task.verifier.check()
+    except ConfigError as error:
+        warnings.warn(str(error), AdvsweepWarning, stacklevel=2)
+        return
+    task.check()
+
+
+def _short(task: Mapping[str, Any], problems: int, form: Form) -> dict[str, Any]:
+    """Return what a model without much training needs: the bare question, solved problems."""
+    if form.tests:
+        return {}
+    return {
+        "prompt": "{question}",
+        "shots": max(0, min(_SHOTS, problems - task.get("held_out", 0) - 1)),
+    }
+
+
+def _verifier(problems: Sequence[Problem], form: Form) -> tuple[Any, str]:
+    """Return a verifier for some reference answers, and the reason."""
+    if form.tests:
+        return "code", "the data has tests of programs"
+    answers = [
+        text
+        for problem in problems
+        for text in problem.reference.get("answers", [problem.reference["answer"]])
+    ]
+    unread = [text for text in answers if number(text) is None]
+    if form.options:
+        return "choice", "the questions have options"
     if not unread:
         return "numeric", "all answers are numbers"
-    if all(len(text) == 1 and text in string.ascii_uppercase for text in references):
+    if all(len(text) == 1 and text in string.ascii_uppercase for text in answers):
         return "choice", "all answers are letters"
+    words = [text for text in answers if is_words(text)]
+    if len(words) > _HALF * len(answers):
+        return (
+            {"name": "regex", "ignore_case": True},
+            f"most answers are words, such as {words[0][:40]!r}",
+        )
     return "boxed_math", f"not all answers are numbers, such as {unread[0][:40]!r}"
 
 
-def sweep_file(guess: Guess, data: str, model: str, folder: Path) -> str:
+def _answers(reference: Mapping[str, Any]) -> Sequence[str]:
+    return reference["answers"] if "answers" in reference else [reference["answer"]]
+
+
+def _prompt(problems: Sequence[Problem], verifier: Any, form: Form) -> str:
+    """Return the prompt that the verifier needs; empty for the default, which asks for a box."""
+    if verifier in ("choice", "code"):
+        return verifier if verifier == "code" or form.options else "choice"
+    texts = [f"{problem.system}\n{problem.prompt}" for problem in problems]
+    boxes = sum("\\boxed" in text for text in texts)
+    stated = sum(bool(re.search(r"\banswer\s*:", text, re.IGNORECASE)) for text in texts)
+    asks_itself = boxes + (stated if verifier == "numeric" else 0) >= _HALF * len(texts)
+    if isinstance(verifier, dict):
+        return _WORDS_PROMPT
+    return "plain" if asks_itself else ""
+
+
+def _held_out_count(task: Mapping[str, Any]) -> int:
+    return len(_dataset(task).problems(Split.HELD_OUT))
+
+
+def _max_tokens(task: Mapping[str, Any]) -> int:
+    """Return how long an answer like those of the solved problems may be, in characters."""
+    built = _dataset(task)
+    if not built.shots:
+        return _MOST_TOKENS
+    longest = max(
+        len(str(problem.reference.get("worked", "")) + problem.reference["solution"])
+        for problem in built.problems(Split.TRAIN)
+    )
+    return min(_MOST_TOKENS, longest)
+
+
+def _unused(rows: Rows, form: Form) -> list[str]:
+    """Return a note on unused columns with longer texts than the questions."""
+    looked_at = rows[:_LOOKED_AT]
+    most = sum(len(str(row.get(form.question.partition(".")[0]))) for row in looked_at)
+    longer = [
+        name
+        for name in form.unused
+        if "." not in name
+        and plain_name(name) not in _EXPLANATIONS
+        and any(isinstance(row.get(name), (str, list, dict)) for row in looked_at)
+        and sum(len(str(row.get(name) or "")) for row in looked_at) > most
+    ]
+    if not longer:
+        return []
+    return [
+        f"unused, with longer texts than the questions: {_quoted(longer)}; if a question needs "
+        "one of them: --set context_column=COL, or options_column=COL"
+    ]
+
+
+def check_model(model: str) -> None:
+    """Refuse a model that is no folder of transformers and no name on the hub.
+
+    Raises:
+        ConfigError: says what there is.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ConfigError(
+                f"--model: expected a folder of transformers, got '{model}', which has no "
+                "config.json"
+            )
+        return
+    if not _HUB_MODEL.fullmatch(model) or model.startswith("."):
+        raise ConfigError(
+            f"--model: expected a folder with a model, or OWNER/NAME of the hub, got '{model}', "
+            "which is no folder here"
+        )
+
+
+# The sweep file
+
+
+# Comments behind keys of the task.
+_COMMENTS = {
+    "held_out": "problems of the evaluations, which are not trained on",
+    "prompt": "{question} stands for the question; `boxed` asks for steps and a box",
+    "shots": "solved problems before each question: they show the form of an answer",
+    "gold_lists": "any: one of several answers is enough; all: all are needed",
+    "first_option": "answers are numbers of options, from this one",
+}
+_COMMENT_COLUMN = 24
+_LEADING = ("data", "question_column", "context_column", "options_column", "gold_column")
+
+
+def sweep_file(proposal: Proposal, data: str, model: str, folder: Path) -> str:
     """Return the text of a sweep file in a folder, for a model of transformers."""
 
     def place(path: str) -> str:
@@ -119,16 +411,43 @@ def sweep_file(guess: Guess, data: str, model: str, folder: Path) -> str:
         inside = os.path.relpath(absolute(path), folder.absolute())
         return absolute(path) if inside.startswith(os.pardir) else inside
 
+    task = {**proposal.task, "data": place(data)}
+    shown = task["data"] if _PLAIN_PLACE.fullmatch(task["data"]) else "FILE"
     values = {
-        "data": place(data),
-        "model": place(model),
-        "question": guess.question,
-        "gold": guess.gold,
-        "verifier": guess.verifier,
-        "held_out": guess.held_out,
-        "max_tokens": min(256, guess.longest + 8),  # a box takes less than 8
+        "shown_data": shown,
+        "task": _task_lines(task),
+        "model": yaml_literal(place(model)),
+        "max_tokens": yaml_literal(proposal.max_tokens),
     }
-    # JSON's texts are YAML's, whatever is in them.
-    quoted = {name: json.dumps(value) for name, value in values.items()}
-    template = Path(__file__).parent / "init_files" / f"data{'' if guess.gpu else '_cpu'}.yaml"
-    return string.Template(template.read_text("utf-8")).substitute(quoted)
+    name = "data.yaml" if proposal.gpu else "data_cpu.yaml"
+    template = Path(__file__).parent / "init_files" / name
+    return string.Template(template.read_text("utf-8")).substitute(values)
+
+
+def _task_lines(task: Mapping[str, Any]) -> str:
+    """Return the lines of a task in a sweep file, with comments."""
+    keys = [*(key for key in _LEADING if key in task), *(k for k in task if k not in _LEADING)]
+    lines = []
+    for key in keys:
+        line = f"  {key}: {yaml_literal(task[key])}"
+        if key in _COMMENTS:
+            line = f"{line:<{_COMMENT_COLUMN}} # {_COMMENTS[key]}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def gold_text(reference: Mapping[str, Any]) -> str:
+    """Return a reference answer for people; that of a program is its tests."""
+    if "answers" in reference:
+        return f"any of {', '.join(reference['answers'])}"
+    if "answer" in reference:
+        return str(reference["answer"])
+    return str({key: value for key, value in reference.items() if key != "solution"} or reference)
+
+
+def next_command(folder: Path, proposal: Proposal | None) -> str:
+    """Return the command that trains what was written."""
+    where = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
+    verifier = proposal.task["verifier"] if proposal else ""
+    consent = " --run-code" if verifier == "code" else ""
+    return f"{where}advsweep sweep sweep.yaml{consent}"

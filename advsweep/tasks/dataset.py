@@ -18,7 +18,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset_problems import DataTask, Problems, make_problems, template
-from advsweep.tasks.dataset_rows import HUB, Source, absolute
+from advsweep.tasks.dataset_rows import HUB, Source, absolute, refuse_url
 from advsweep.tasks.rewards import RewardedTask
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
 from advsweep.tasks.verifiers.pool import pool_for
@@ -58,6 +58,8 @@ class Dataset(RewardedTask, DataTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for key in ("data", "held_out_data", "level_file"):
+            refuse_url(key, getattr(self, key))
         self.data, self.held_out_data = absolute(self.data), absolute(self.held_out_data)
         self.level_file = absolute(self.level_file)
         self.levels = tuple(sorted(set(self.levels)))

@@ -29,6 +29,8 @@ _ROLES = {
     "bot": "assistant",
 }
 _MOST_OPTIONS = 26
+_SHOWN = 60  # largest number of characters of a value in a message
+_MOST_SPELLED = 1000
 _LONGEST_DECODED = 2**24  # characters of a text that is read as a list or an object
 _OPTION_MARK = re.compile(r"(?:^|(?<=[\s,;]))\(?([A-Za-z])\s?\)\s*")
 
@@ -110,6 +112,12 @@ def is_gap(value: Any) -> bool:
     if isinstance(value, Mapping):
         return not value
     return isinstance(value, list) and all(is_gap(item) for item in value)
+
+
+def brief(value: object) -> str:
+    """Return a value on one line of bounded length, for a message."""
+    line = " ".join(repr(value)[:_MOST_SPELLED].split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 
 # Messages

@@ -8,7 +8,7 @@ with the first rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from advsweep.printable import printable_line
 from advsweep.tasks.dataset_answers import AnswerPart, are_equal, is_readable, reference_part
 from advsweep.tasks.dataset_cells import (
     CellError,
+    brief,
     cell,
     decoded,
     is_gap,
@@ -27,130 +28,31 @@ from advsweep.tasks.dataset_cells import (
     read_question,
     read_tests,
 )
-
-Rows = Sequence[dict[str, Any]]
-
-# Names of columns in lower case, without all but letters and digits; likelier ones come first.
-# docs/tasks.md has these lists, and a test compares them.
-QUESTIONS = (
-    "question",
-    "problem",
-    "prompt",
-    "query",
-    "instruction",
-    "questiontext",
-    "problemtext",
-    "problemstatement",
-    "questioncontent",
-    "questionstem",
-    "stem",
-    "problemdescription",
-    "description",
-    "puzzle",
-    "quiz",
-    "riddle",
-    "task",
-    "squestion",
-    "goal",
-    "sentence",
-    "ctx",
-    "message",
-    "messages",
-    "conversation",
-    "conversations",
-    "input",
-    "inputs",
-    "text",
-    "content",
+from advsweep.tasks.dataset_names import (
+    ALIASES,
+    CONTEXTS,
+    GOLDS,
+    IMAGES,
+    LEVELS,
+    NESTED_GOLDS,
+    OPTION_COLUMN,
+    OPTIONS,
+    PROGRAMS,
+    QUESTIONS,
+    RIGHT_OPTIONS,
+    SETUPS,
+    TESTS,
+    WORKED,
+    WRONG_OPTION,
+    Rows,
+    column_names,
+    named,
+    plain_name,
 )
-CONTEXTS = (
-    "body",
-    "context",
-    "passage",
-    "paragraph",
-    "article",
-    "story",
-    "premise",
-    "background",
-    "document",
-)
-OPTIONS = ("options", "choices", "answerchoices", "answeroptions", "endings", "candidates")
-# Columns of one option each: a prefix and a letter or a number.
-_OPTION_COLUMN = re.compile(
-    r"(?i:(?P<name>options?|opt|op|choices?|answer|ans|ending|sol|alternative))?[\W_]?"
-    r"(?P<label>[A-Za-z]|[0-9]{1,2})"
-)
-# The right option, and wrong ones.
-_RIGHT = ("correctanswer", "correctoption", "correct", "rightanswer", "bestanswer")
-_WRONG = re.compile(r"(?:incorrectanswer|distractor|wronganswer|incorrectoption)s?[0-9]*")
-GOLDS = (
-    "answer",
-    "finalanswer",
-    "groundtruth",
-    "gold",
-    "goldanswer",
-    "goldenanswer",
-    "goldenanswers",
-    "correctanswer",
-    "referenceanswer",
-    "expectedanswer",
-    "answerkey",
-    "answeridx",
-    "answerindex",
-    "correctoption",
-    "correctchoice",
-    "correct",
-    "cop",
-    "target",
-    "label",
-    "lsolutions",
-    "answers",
-    "aliases",
-    "expectedoutput",
-    "numericalanswer",
-    "gt",
-)
-# Texts at the end of which the answer is.
-WORKED = (
-    "solution",
-    "solutions",
-    "goldstandardsolution",
-    "referencesolution",
-    "response",
-    "completion",
-    "output",
-    "outputs",
-    "generation",
-)
-# Dotted names that are preferred to other entries of objects.
-_NESTED_GOLDS = (
-    "reward_model.ground_truth",
-    "verification_info.ground_truth",
-    "answer.aliases",
-    "answers.text",
-)
-TESTS = (
-    "testlist",
-    "tests",
-    "test",
-    "testcases",
-    "unittests",
-    "inputoutput",
-    "privatetests",
-    "publictests",
-    "assertions",
-)
-PROGRAMS = ("code", "canonicalsolution", "referencesolution", "referencecode")
-SETUPS = ("testsetupcode", "setupcode", "testsetup")
-LEVELS = ("level", "difficulty", "difficultylevel")
-_ALIASES = ("aliases", "answers", "goldenanswers", "goldenanswer", "text")
-_IMAGES = re.compile(r"images?[0-9]*|picture|img|decodedimage|imagepaths?|imageurl")
 
 _LOOKED_AT = 200  # rows
 _SHOWN_ROWS = 2
-_SHOWN_VALUE = 60  # characters
 _MOST_SHOWN = 30  # columns
-_DEPTH = 3  # of entries of objects
 _HALF = 0.5
 _DIFFERING = 0.05  # share of rows in which two columns of answers may differ
 
@@ -235,51 +137,9 @@ def recognise(rows: Rows, given: Given | None = None) -> Form:
     return replace(form, unused=unused)
 
 
-def column_names(rows: Rows) -> list[str]:
-    """Return the names of all columns, with dotted names for the entries of objects."""
-    names: dict[str, None] = {}
-    for row in rows:
-        for name, value in row.items():
-            names[name] = None
-            _add_entries(names, name, value, _DEPTH)
-    # Entries of objects come after whole columns, whatever row they were met in.
-    tops = {name for row in rows for name in row}
-    return sorted(names, key=lambda name: name not in tops)
-
-
-def _add_entries(names: dict[str, None], prefix: str, value: Any, depth: int) -> None:
-    value = decoded(value)
-    if depth and isinstance(value, list) and value and isinstance(value[0], Mapping):
-        value = value[0]  # the entries of a list of objects are lists
-        depth = 1
-    if not depth or not isinstance(value, Mapping):
-        return
-    for key, entry in value.items():
-        names[f"{prefix}.{key}"] = None
-        _add_entries(names, f"{prefix}.{key}", entry, depth - 1)
-
-
-def plain_name(column: str) -> str:
-    """Return a name as the lists above have it: `Final Answer` and `final_answer` are the same."""
-    return re.sub(r"[^a-z0-9]", "", column.lower())
-
-
-def _named(columns: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the columns with one of some names, by the order of the names.
-
-    Columns come before entries of objects, which are known by the last part of their name.
-    """
-    ranked = []
-    for place, column in enumerate(columns):
-        is_entry = "." in column
-        name = plain_name(column.rpartition(".")[2] if is_entry else column)
-        if name in names:
-            ranked.append((is_entry, names.index(name), place, column))
-    return [column for *_, column in sorted(ranked)]
-
-
-def _share(rows: Rows, holds: Callable[[dict[str, Any]], bool]) -> float:
-    return sum(map(holds, rows)) / len(rows) if rows else 0.0
+def _share(rows: Rows, holds: Callable[..., bool], *arguments: Any) -> float:
+    """Return the share of rows for which `holds(row, *arguments)` is true."""
+    return sum(holds(row, *arguments) for row in rows) / len(rows) if rows else 0.0
 
 
 # Questions
@@ -287,8 +147,8 @@ def _share(rows: Rows, holds: Callable[[dict[str, Any]], bool]) -> float:
 
 def _question(rows: Rows, columns: Sequence[str], given: Given) -> str:
     taken = {given.gold, given.context, given.tests, *given.options}
-    named = [column for column in _named(columns, QUESTIONS) if column not in taken]
-    fitting = [c for c in named if _share(rows, lambda row, c=c: _is_question(row, c)) >= _HALF]
+    candidates = [column for column in named(columns, QUESTIONS) if column not in taken]
+    fitting = [column for column in candidates if _share(rows, _is_question, column) >= _HALF]
     if not fitting:
         raise _unknown("a column of questions", rows, columns)
     question = fitting[0]
@@ -308,11 +168,13 @@ def _is_question(row: dict[str, Any], column: str) -> bool:
 def _with_context(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> Form:
     if given.context:
         return replace(form, context=given.context)
-    names = (*CONTEXTS, "instruction") if plain_name(form.question) == "input" else CONTEXTS
+    names: tuple[str, ...] = CONTEXTS
+    if plain_name(form.question) == "input":
+        names = (*CONTEXTS, "instruction")
     if plain_name(form.question) == "instruction":
         names = ("input",)
     taken = {form.question, form.gold, *form.options}
-    for column in _named(columns, names):
+    for column in named(columns, names):
         if column in taken or "." in column:
             continue
         values = [cell(row, column) for row in rows]
@@ -326,7 +188,7 @@ def _with_context(form: Form, rows: Rows, columns: Sequence[str], given: Given) 
 def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:
     for column in columns:
         name = plain_name(column.rpartition(".")[2])
-        if not _IMAGES.fullmatch(name):
+        if not IMAGES.fullmatch(name):
             continue
         number = next((n for n, row in enumerate(rows, 1) if not is_gap(cell(row, column))), None)
         if number is not None:
@@ -340,21 +202,25 @@ def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:
 
 
 def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
-    for column in _named(columns, OPTIONS):
-        if _share(rows, lambda row, c=column: _has_options(row, (c,))) >= _HALF:
+    for column in named(columns, OPTIONS):
+        if _share(rows, _has_options, (column,)) >= _HALF:
             return (column,)
-    families: dict[str, list[str]] = {}
+    families: dict[str, list[tuple[str, str]]] = {}
     for column in columns:
-        match = _OPTION_COLUMN.fullmatch(column)
+        match = OPTION_COLUMN.fullmatch(column)
         # Single letters are options where they are large: A, B, C, D.
         if match and (match["name"] or match["label"].isupper()):
-            families.setdefault((match["name"] or "").lower(), []).append(column)
+            family = families.setdefault((match["name"] or "").lower(), [])
+            family.append((match["label"].upper(), column))
     for family in families.values():
-        labels = [_OPTION_COLUMN.fullmatch(column)["label"].upper() for column in family]  # type: ignore[index]
-        ordered = [column for _, column in sorted(zip(labels, family, strict=True))]
-        if _is_sequence(sorted(labels)) and _has_texts(rows, ordered):
+        labels = sorted(label for label, _ in family)
+        ordered = [column for _, column in sorted(family)]
+        if _is_sequence(labels) and _has_texts(rows, ordered):
             return tuple(ordered)
-    right, wrong = _named(columns, _RIGHT), [c for c in columns if _WRONG.fullmatch(plain_name(c))]
+    right, wrong = (
+        named(columns, RIGHT_OPTIONS),
+        [c for c in columns if WRONG_OPTION.fullmatch(plain_name(c))],
+    )
     if right and len(wrong) > 1 and _has_texts(rows, wrong):
         return (right[0], *wrong)
     if right and len(wrong) == 1 and isinstance(cell(rows[0], wrong[0]), list):
@@ -363,17 +229,20 @@ def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_sequence(labels: Sequence[str]) -> bool:
+    """Return whether labels are A, B, C, ..., or 0, 1, ..., or 1, 2, ..."""
+    joined = "".join(labels)
     sequences = ("ABCDEFGHIJ", "0123456789", "123456789")
-    return len(labels) > 1 and "".join(labels) in {text[: len(labels)] for text in sequences}
+    return len(labels) > 1 and any(sequence.startswith(joined) for sequence in sequences)
 
 
 def _has_texts(rows: Rows, columns: Sequence[str]) -> bool:
     """Return whether most rows have texts or numbers in the first two of some columns."""
-    kinds = (str, int, float)
-    return all(
-        _share(rows, lambda row, c=c: isinstance(row.get(c), kinds) and not is_gap(row[c])) >= _HALF
-        for c in columns[:2]
-    )
+    return all(_share(rows, _has_scalar, column) >= _HALF for column in columns[:2])
+
+
+def _has_scalar(row: dict[str, Any], column: str) -> bool:
+    value = row.get(column)
+    return isinstance(value, (str, int, float)) and not is_gap(value)
 
 
 def _has_options(row: dict[str, Any], columns: tuple[str, ...]) -> bool:
@@ -442,16 +311,16 @@ def _with_gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> 
 
 def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple[str, str]:
     """Return the column of the answers, and a doubt about it or nothing."""
-    if len(form.options) > 1 and plain_name(form.options[0]) in _RIGHT:
+    if len(form.options) > 1 and plain_name(form.options[0]) in RIGHT_OPTIONS:
         return form.options[0], ""  # beside the wrong ones
     taken = {form.question, given.context, *form.options}
     free = [column for column in columns if column not in taken]
-    final = [column for column in _named(free, GOLDS) if _has_answers(rows, column)]
-    nested = [column for column in _NESTED_GOLDS if column in final]
+    final = [column for column in named(free, GOLDS) if _has_answers(rows, column)]
+    nested = [column for column in NESTED_GOLDS if column in final]
     entries = [column for column in final if "." in column and column not in nested]
     final = [column for column in final if "." not in column] + nested + entries
-    worked = [column for column in _named(free, WORKED) if _has_answers(rows, column)]
-    if _share(rows, lambda row: _ends_with_answer(row, form.question)) >= _HALF:
+    worked = [column for column in named(free, WORKED) if _has_answers(rows, column)]
+    if _share(rows, _ends_with_answer, form.question) >= _HALF:
         worked.append(form.question)
     for candidates in (final, worked):
         readable = [c for c in candidates if _is_verifiable(rows, c, form, given.part)]
@@ -463,7 +332,7 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
         what = "names none of the options" if form.options else "has running texts or objects"
         return column, (
             f"no column of answers can be read by a verifier: '{column}' {what}, such as "
-            f"{_brief(cell(rows[0], column))}; task.gold_column=COL names another"
+            f"{brief(cell(rows[0], column))}; task.gold_column=COL names another"
         )
     raise _unknown("a column of answers", rows, columns, question=form.question)
 
@@ -479,7 +348,7 @@ def _differing(candidates: Sequence[str], rows: Rows, part: AnswerPart) -> str:
             continue
         number = _first_difference(rows, first, other, part)
         if number is not None:
-            one, two = (_brief(cell(rows[number - 1], column)) for column in (first, other))
+            one, two = (brief(cell(rows[number - 1], column)) for column in (first, other))
             return (
                 f"both '{first}' and '{other}' may be the answers, and differ, such as {one} and "
                 f"{two} in row {number}: task.gold_column={first} or task.gold_column={other} "
@@ -489,7 +358,11 @@ def _differing(candidates: Sequence[str], rows: Rows, part: AnswerPart) -> str:
 
 
 def _has_answers(rows: Rows, column: str) -> bool:
-    return _share(rows, lambda row: _answers(row, column) is not None) >= _HALF
+    return _share(rows, _has_answer, column) >= _HALF
+
+
+def _has_answer(row: dict[str, Any], column: str) -> bool:
+    return _answers(row, column) is not None
 
 
 def _answers(row: dict[str, Any], column: str) -> list[str | bool] | None:
@@ -505,7 +378,7 @@ def _ends_with_answer(row: dict[str, Any], column: str) -> bool:
         conversation = messages_of(cell(row, column))
     except CellError:
         return False
-    return bool(conversation) and conversation[-1].role == "assistant"
+    return conversation is not None and conversation[-1].role == "assistant"
 
 
 def _is_verifiable(rows: Rows, column: str, form: Form, part: AnswerPart) -> bool:
@@ -519,7 +392,7 @@ def _is_verifiable(rows: Rows, column: str, form: Form, part: AnswerPart) -> boo
         )
 
     if form.options:
-        return _share(rows, lambda row: _names_an_option(row, column, form.options)) >= _HALF
+        return _share(rows, _names_an_option, column, form.options) >= _HALF
     present = [row for row in rows if _answers(row, column) is not None]
     return _share(present, holds) >= _HALF
 
@@ -570,11 +443,11 @@ def _any_answer(rows: Rows, gold: str, part: AnswerPart) -> tuple[bool | None, s
     if name == "finalanswer":
         return False, ""
     is_same = all(all(are_equal(texts[0], text) for text in texts) for _, texts in several)
-    if is_same or name in _ALIASES:
+    if is_same or name in ALIASES:
         return True, ""
     number, texts = several[0]
     return None, (
-        f"row {number} has several answers in '{gold}', {_brief(texts)}: task.gold_lists=any if "
+        f"row {number} has several answers in '{gold}', {brief(texts)}: task.gold_lists=any if "
         "one of them is enough, task.gold_lists=all if all are needed"
     )
 
@@ -586,13 +459,13 @@ def _tests(rows: Rows, columns: Sequence[str], given: Given) -> str:
     taken = {given.gold, given.question}
     if given.gold:
         return ""
-    for column in _named(columns, TESTS):
-        is_program = _share(rows, lambda row, c=column: _has_tests(row, c)) >= _HALF
+    for column in named(columns, TESTS):
+        is_program = _share(rows, _has_tests, column) >= _HALF
         if column not in taken and "." not in column and is_program:
             return column
     # PRIME's programs, and those of open-instruct.
     for column in ("reward_model.ground_truth", "ground_truth"):
-        if column in columns and _share(rows, lambda row, c=column: _has_code(row, c)) >= _HALF:
+        if column in columns and _share(rows, _has_code, column) >= _HALF:
             return column
     return ""
 
@@ -612,10 +485,14 @@ def _has_code(row: dict[str, Any], column: str) -> bool:
     return is_python or (isinstance(value, (dict, list)) and _has_tests({"": value}, ""))
 
 
+def _has_text(row: dict[str, Any], column: str) -> bool:
+    return isinstance(row.get(column), str)
+
+
 def _with_programs(form: Form, rows: Rows, columns: Sequence[str]) -> Form:
     def texts(names: Sequence[str]) -> str:
-        for column in _named(columns, names):
-            if _share(rows, lambda row, c=column: isinstance(row.get(c), str)) >= _HALF:
+        for column in named(columns, names):
+            if _share(rows, _has_text, column) >= _HALF:
                 return column
         return ""
 
@@ -632,7 +509,7 @@ def _with_programs(form: Form, rows: Rows, columns: Sequence[str]) -> Form:
 
 def _level(rows: Rows, columns: Sequence[str]) -> str:
     """Return a column of levels that all rows have, in at least two values from 0 to 99."""
-    for column in _named(columns, LEVELS):
+    for column in named(columns, LEVELS):
         if "." in column:
             continue
         levels = {_level_of(row.get(column)) for row in rows}
@@ -673,12 +550,7 @@ def shown_rows(rows: Rows, columns: Sequence[str]) -> list[str]:
     for number, row in enumerate(rows[:_SHOWN_ROWS], start=1):
         lines.append(f"row {number}:")
         present = [name for name in columns if name in row]
-        lines += [f"  {name:<{width}}  {_brief(row[name])}" for name in present[:_MOST_SHOWN]]
+        lines += [f"  {name:<{width}}  {brief(row[name])}" for name in present[:_MOST_SHOWN]]
         if len(present) > _MOST_SHOWN:
             lines.append(f"  and {len(present) - _MOST_SHOWN} more columns")
     return [printable_line(line) for line in lines]
-
-
-def _brief(value: object) -> str:
-    line = " ".join(repr(value).split())
-    return line if len(line) <= _SHOWN_VALUE else line[: _SHOWN_VALUE - 1] + "…"

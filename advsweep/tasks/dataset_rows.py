@@ -19,6 +19,7 @@ from typing import Any
 from advsweep.errors import ConfigError, nearest
 from advsweep.machine import hub_unreachable
 from advsweep.packages import import_extra
+from advsweep.printable import redacted
 
 Rows = list[dict[str, Any]]
 
@@ -99,6 +100,16 @@ def absolute(place: str) -> str:
     return str(Path(place).expanduser().absolute())
 
 
+def refuse_url(key: str, place: str) -> None:
+    """Refuse a URL: data is read from files, and from the hub by its name.
+
+    Raises:
+        ConfigError: names the key, and no password of the URL.
+    """
+    if "://" in place:
+        raise ConfigError(f"{key}: expected {_EXPECTED}, got the URL {redacted(place)}")
+
+
 def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
     """Return the files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` (the hub)."""
     found: list[Path] = []
@@ -130,7 +141,7 @@ def _from_file(path: Path, changed: int) -> Rows:
         # A spreadsheet's CSV may begin with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix in (".csv", ".tsv"):
-            return _from_csv(text)
+            return _from_csv(text, "\t" if path.suffix == ".tsv" else ",")
         document = _document(text) if path.suffix == ".json" else None
         # Not splitlines: a line separator of Unicode within a text ends no line of JSON.
         entries = text.split("\n") if document is None else document
@@ -176,7 +187,8 @@ def _document(text: str) -> list[Any] | None:
         raise
     lists = {key: value for key, value in document.items() if _is_rows(value)}
     if len(lists) == 1:
-        return next(iter(lists.values()))
+        (rows,) = lists.values()
+        return rows
     if lists:
         raise ValueError(f"expected one list of rows, got {', '.join(map(repr, lists))}; split it")
     columns = [_column(value) for value in document.values()]
@@ -210,13 +222,13 @@ def _row(value: Any) -> dict[str, Any]:
     raise ValueError(f"expected an object with columns, got {str(value)[:40]!r}")
 
 
-def _from_csv(text: str) -> Rows:
+def _from_csv(text: str, delimiter: str) -> Rows:
     """Return the rows of a CSV file with a header; all values are texts.
 
     Raises:
         ValueError: a row has more or fewer values than the header has columns.
     """
-    rows: Rows = [*csv.DictReader(io.StringIO(text), strict=True)]
+    rows: Rows = [*csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True)]
     for number, row in enumerate(rows, start=2):
         if None in row or None in row.values():
             raise ValueError(f"expected as many values as columns in every row, not in {number}")

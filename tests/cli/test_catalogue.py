@@ -14,8 +14,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from advsweep.cli import catalogue
-from advsweep.cli.catalogue import NAMES, SCHEMA
 from advsweep.cli.describe import find_component
+from advsweep.cli.init import NAMES, SCHEMA
 from advsweep.config.groups import conf_directory
 from advsweep.errors import ELSEWHERE
 from advsweep.sweep.planning.plan import make_plan

@@ -142,6 +142,8 @@ def test_duplicates_are_left_out(write: Write) -> None:
     assert sorted(str(w.message).partition(" (")[0] for w in found) == [
         "1 training problem with the question of an earlier one and another answer: rows 1 and 5; "
         "the first answer counts",
+        "20 % of the rows have the prompt of an earlier one; a part of the question may be in "
+        "another column",
         "left out 1 training problem, held out, too",
         "left out 1 training problem, the same as an earlier one",
     ]

@@ -1,0 +1,174 @@
+"""Names that columns of problems usually have, likelier ones first, and columns by their names.
+
+Names are in lower case, without all but letters and digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from advsweep.tasks.dataset_cells import decoded
+
+Rows = Sequence[dict[str, Any]]
+
+_DEPTH = 3  # of entries of objects
+
+# docs/tasks.md has these lists, and a test compares them.
+QUESTIONS = (
+    "question",
+    "problem",
+    "prompt",
+    "query",
+    "instruction",
+    "questiontext",
+    "problemtext",
+    "problemstatement",
+    "questioncontent",
+    "questionstem",
+    "stem",
+    "problemdescription",
+    "description",
+    "puzzle",
+    "quiz",
+    "riddle",
+    "task",
+    "squestion",
+    "goal",
+    "sentence",
+    "ctx",
+    "message",
+    "messages",
+    "conversation",
+    "conversations",
+    "input",
+    "inputs",
+    "text",
+    "content",
+)
+CONTEXTS = (
+    "body",
+    "context",
+    "passage",
+    "paragraph",
+    "article",
+    "story",
+    "premise",
+    "background",
+    "document",
+)
+OPTIONS = ("options", "choices", "answerchoices", "answeroptions", "endings", "candidates")
+# Columns of one option each: a prefix and a letter or a number.
+OPTION_COLUMN = re.compile(
+    r"(?i:(?P<name>options?|opt|op|choices?|answer|ans|ending|sol|alternative))?[\W_]?"
+    r"(?P<label>[A-Za-z]|[0-9]{1,2})"
+)
+# The right option, and wrong ones.
+RIGHT_OPTIONS = ("correctanswer", "correctoption", "correct", "rightanswer", "bestanswer")
+WRONG_OPTION = re.compile(r"(?:incorrectanswer|distractor|wronganswer|incorrectoption)s?[0-9]*")
+GOLDS = (
+    "answer",
+    "finalanswer",
+    "groundtruth",
+    "gold",
+    "goldanswer",
+    "goldenanswer",
+    "goldenanswers",
+    "correctanswer",
+    "referenceanswer",
+    "expectedanswer",
+    "answerkey",
+    "answeridx",
+    "answerindex",
+    "correctoption",
+    "correctchoice",
+    "correct",
+    "cop",
+    "target",
+    "label",
+    "lsolutions",
+    "answers",
+    "aliases",
+    "expectedoutput",
+    "numericalanswer",
+    "gt",
+)
+# Texts at the end of which the answer is.
+WORKED = (
+    "solution",
+    "solutions",
+    "goldstandardsolution",
+    "referencesolution",
+    "response",
+    "completion",
+    "output",
+    "outputs",
+    "generation",
+)
+# Dotted names that are preferred to other entries of objects.
+NESTED_GOLDS = (
+    "reward_model.ground_truth",
+    "verification_info.ground_truth",
+    "answer.aliases",
+    "answers.text",
+)
+TESTS = (
+    "testlist",
+    "tests",
+    "test",
+    "testcases",
+    "unittests",
+    "inputoutput",
+    "privatetests",
+    "publictests",
+    "assertions",
+)
+PROGRAMS = ("code", "canonicalsolution", "referencesolution", "referencecode")
+SETUPS = ("testsetupcode", "setupcode", "testsetup")
+LEVELS = ("level", "difficulty", "difficultylevel")
+ALIASES = ("aliases", "answers", "goldenanswers", "goldenanswer", "text")
+IMAGES = re.compile(r"images?[0-9]*|picture|img|decodedimage|imagepaths?|imageurl")
+
+
+def column_names(rows: Rows) -> list[str]:
+    """Return the names of all columns, with dotted names for the entries of objects."""
+    names: dict[str, None] = {}
+    for row in rows:
+        for name, value in row.items():
+            names[name] = None
+            _add_entries(names, name, value, _DEPTH)
+    # Entries of objects come after whole columns, whatever row they were met in.
+    tops = {name for row in rows for name in row}
+    return sorted(names, key=lambda name: name not in tops)
+
+
+def _add_entries(names: dict[str, None], prefix: str, value: Any, depth: int) -> None:
+    value = decoded(value)
+    if depth and isinstance(value, list) and value and isinstance(value[0], Mapping):
+        value = value[0]  # the entries of a list of objects are lists
+        depth = 1
+    if not depth or not isinstance(value, Mapping):
+        return
+    for key, entry in value.items():
+        names[f"{prefix}.{key}"] = None
+        _add_entries(names, f"{prefix}.{key}", entry, depth - 1)
+
+
+def plain_name(column: str) -> str:
+    """Return a name as the lists above have it: `Final Answer` and `final_answer` are the same."""
+    return re.sub(r"[^a-z0-9]", "", column.lower())
+
+
+def named(columns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return the columns with one of some names, by the order of the names.
+
+    Columns come before entries of objects, which are known by the last part of their name.
+    """
+    ranked = []
+    for place, column in enumerate(columns):
+        is_entry = "." in column
+        name = plain_name(column.rpartition(".")[2] if is_entry else column)
+        if name in names:
+            ranked.append((is_entry, names.index(name), place, column))
+    return [column for *_, column in sorted(ranked)]
