@@ -5,9 +5,7 @@ A small file may declare, or nest, more than memory holds, so sizes and depths a
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import json
 import os
 from collections.abc import ValuesView
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from advsweep.delimited import read_table
 from advsweep.errors import ConfigError, nearest
 from advsweep.machine import hub_unreachable
 from advsweep.packages import import_extra
@@ -35,7 +34,8 @@ _BATCH_ROWS = 256
 _MOST_LEVELS = 64  # of nested lists and objects
 
 HUB = "hub:"
-_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+_TABLES = (".csv", ".tsv")
+_ENDINGS = (".jsonl", ".ndjson", ".json", *_TABLES, ".parquet")
 _EXPECTED = (
     f"a file ({', '.join(_ENDINGS)}), a folder with a file per split, or {HUB}OWNER/NAME[@REVISION]"
 )
@@ -136,12 +136,12 @@ def _from_file(path: Path, changed: int) -> Rows:
     if path.suffix == ".parquet":
         return _from_parquet(path)
     _check_size(path, path.stat().st_size)
+    if path.suffix in _TABLES:
+        return _from_table(path)
     rows, number = [], 0
     try:
-        # A spreadsheet's CSV may begin with a byte order mark.
+        # Some editors begin a file with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
-        if path.suffix in (".csv", ".tsv"):
-            return _from_csv(text, "\t" if path.suffix == ".tsv" else ",")
         document = _document(text) if path.suffix == ".json" else None
         # Not splitlines: a line separator of Unicode within a text ends no line of JSON.
         entries = text.split("\n") if document is None else document
@@ -150,11 +150,11 @@ def _from_file(path: Path, changed: int) -> Rows:
                 row = _row(entry if document is not None else json.loads(entry))
                 _measure(row)
                 rows.append(row)
-    except (ValueError, csv.Error, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         where = f", row {number}" if number else ""
         reason = str(error)
         if isinstance(error, json.JSONDecodeError):
-            reason = f"expected JSON, which all files are but CSV and parquet: {error}"
+            reason = f"expected JSON, which all files are but tables and parquet: {error}"
         elif isinstance(error, UnicodeDecodeError):
             reason = f"expected UTF-8, got the byte {error.object[error.start]:#04x}"
         elif isinstance(error, RecursionError):
@@ -222,17 +222,13 @@ def _row(value: Any) -> dict[str, Any]:
     raise ValueError(f"expected an object with columns, got {str(value)[:40]!r}")
 
 
-def _from_csv(text: str, delimiter: str) -> Rows:
-    """Return the rows of a CSV file with a header; all values are texts.
-
-    Raises:
-        ValueError: a row has more or fewer values than the header has columns.
-    """
-    rows: Rows = [*csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True)]
-    for number, row in enumerate(rows, start=2):
-        if None in row or None in row.values():
-            raise ValueError(f"expected as many values as columns in every row, not in {number}")
-    return rows
+def _from_table(path: Path) -> Rows:
+    """Return the rows of a table with a header; all values are texts."""
+    try:
+        table = read_table(path, most_bytes=path.stat().st_size)  # bounded already
+    except ConfigError as error:
+        raise ConfigError(f"task.data: {error}") from error
+    return [dict(row) for _, row in table.rows()]
 
 
 def _from_parquet(path: Path) -> Rows:

@@ -250,7 +250,7 @@ def test_a_ragged_spreadsheet_is_refused_with_its_row(in_process, tmp_path):
     data = str(tmp_path / "p.csv")
     code, _, err = in_process("init", str(tmp_path / "a"), "--data", data, "--model", "owner/model")
     assert code == 2
-    assert "expected as many values as columns in every row, not in 3" in err
+    assert "p.csv: line 3: expected 2 cells as in the header, got 1: How?" in err
 
 
 @pytest.mark.parametrize(
