@@ -143,6 +143,50 @@ def is_disk_full(error: BaseException) -> bool:
     return False
 
 
+# What a person calls the errors of the system that users meet, and what helps.
+_OS_ERRORS = {
+    errno.EACCES: ("no permission", "change its permissions or name another path"),
+    errno.EPERM: ("no permission", "change its permissions or name another path"),
+    errno.EDQUOT: ("the disk quota is used up", "free some room or name another disk"),
+    errno.EEXIST: ("it exists already", "name another path"),
+    errno.EFBIG: (
+        "the file would be too large",
+        "raise the limit (ulimit -f) or name another disk",
+    ),
+    errno.EISDIR: ("it is a folder", "name a file"),
+    errno.ELOOP: ("its links lead in a circle", "name another path"),
+    errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
+    errno.ENAMETOOLONG: ("the name is too long", "name a shorter path"),
+    errno.ENOENT: ("there is no such file or folder", "check the path"),
+    errno.ENOSPC: ("no space is left on the disk", "free some room or name another disk"),
+    errno.ENOTDIR: ("a part of its path is a file, not a folder", "check the path"),
+    errno.EROFS: ("the disk can only be read", "name another disk"),
+}
+
+
+def reason_of(error: OSError) -> str:
+    """Return why the system refused something, in plain words.
+
+    The only place, with `explain_os_error`, that words an `OSError`.
+    """
+    known = _OS_ERRORS.get(error.errno or 0)
+    if known is not None:
+        return known[0]
+    return error.strerror or str(error) or type(error).__name__
+
+
+def explain_os_error(error: OSError) -> str:
+    """Return one line on an error of the system: which file, why, and what helps."""
+    path = error.filename if isinstance(error.filename, str) else ""
+    # Python names no file where one that is open cannot be written, mostly standard output.
+    subject = path or "standard output, or another open file"
+    known = _OS_ERRORS.get(error.errno or 0)
+    if known is None:
+        return f"{subject}: {reason_of(error)}" if path else reason_of(error)
+    reason, remedy = known
+    return f"{subject}: {reason}; {remedy}"
+
+
 def counted(number: int | str, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: 1 run, 2 runs; a text, such as 1,024, stays as it is.
 

@@ -9,6 +9,8 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from advsweep.errors import reason_of
+
 _VMSTAT = Path("/proc/vmstat")
 
 _HOME = "https://huggingface.co"
@@ -66,5 +68,5 @@ def hub_unreachable() -> str:
     try:
         socket.create_connection((place.hostname, port), _PATIENCE_SECONDS).close()
     except OSError as error:
-        return f"{endpoint} cannot be reached ({error.strerror or error})"
+        return f"{endpoint} cannot be reached ({reason_of(error)})"
     return ""

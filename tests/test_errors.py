@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+import advsweep
 from advsweep import errors
-from advsweep.errors import StoreError, counted, is_disk_full, nearest
+from advsweep.errors import StoreError, counted, explain_os_error, is_disk_full, nearest
 
 
 def test_every_error_is_in_one_tree() -> None:
@@ -63,3 +65,42 @@ def test_nouns_follow_their_number() -> None:
         "1, 2 steps",
         "1,024 steps",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EEXIST, "a/b: it exists already; name another path"),
+        (errno.ENOENT, "a/b: there is no such file or folder; check the path"),
+        (errno.ENOSPC, "a/b: no space is left on the disk; free some room or name another disk"),
+        (errno.EACCES, "a/b: no permission; change its permissions or name another path"),
+        (errno.ENOTDIR, "a/b: a part of its path is a file, not a folder; check the path"),
+        # One that users seldom meet is as the system words it.
+        (errno.ETXTBSY, f"a/b: {os.strerror(errno.ETXTBSY)}"),
+    ],
+)
+def test_errors_of_the_system_are_worded_for_people(number: int, words: str) -> None:
+    error = OSError(number, os.strerror(number), "a/b")
+    assert explain_os_error(error) == words
+    assert "[Errno" not in explain_os_error(error)
+
+
+def test_an_open_file_has_no_name() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(OSError, match="No space left") as caught:
+        os.write(full, b"x")
+    os.close(full)
+    expected = "standard output, or another open file: no space is left on the disk; "
+    assert explain_os_error(caught.value).startswith(expected)
+
+
+def test_no_module_words_errors_of_the_system_itself() -> None:
+    """`strerror` is for `errors.py`, and for processes that cannot import it."""
+    package = Path(advsweep.__file__).parent
+    alone = {"errors.py", "backends/command/supervisor.py", "tasks/verifiers/isolation.py"}
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if ".strerror" in path.read_text("utf-8")
+    }
+    assert found <= alone

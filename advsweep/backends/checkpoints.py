@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from advsweep.errors import CheckpointError
+from advsweep.errors import CheckpointError, reason_of
 from advsweep.local_files import make_private_folder, open_private, open_regular
 
 FORMAT = 1
@@ -135,7 +135,7 @@ class Checkpoints:
             newest = f"step {self.steps()[-1]}" if self.steps() else "the beginning"
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.directory}: "
-                f"{error.strerror}; free some space or make the folder writable, then start the "
+                f"{reason_of(error)}; free some space or make the folder writable, then start the "
                 f"run again: it resumes from {newest}"
             ) from error
         return target
@@ -207,7 +207,7 @@ class Checkpoints:
             try:
                 found = _sum(path / name)
             except OSError as error:
-                raise _DamagedError(f"{name}: {error.strerror}") from error
+                raise _DamagedError(f"{name}: {reason_of(error)}") from error
             if found != expected:
                 what = "length" if found["bytes"] != expected["bytes"] else "checksum"
                 raise _DamagedError(f"{name}: wrong {what}")
@@ -229,7 +229,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             is_below = not inside.is_absolute() and ".." not in inside.parts and "\0" not in name
             is_known = is_known and is_below and sums.keys() == {"bytes", "sha256"}
     except OSError as error:
-        raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
+        raise _DamagedError(f"{MANIFEST}: {reason_of(error)}") from error
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         raise _DamagedError(f"{MANIFEST}: unreadable") from error
     if not is_known:

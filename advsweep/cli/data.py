@@ -18,7 +18,15 @@ from advsweep.cli.options import complete_target
 from advsweep.cli.output import echo, echo_line, echo_rendered, print_json, progress_bar, warn
 from advsweep.cli.runs import find_targets
 from advsweep.config.overrides import parse_assignments
-from advsweep.errors import ConfigError, NotFoundError, StoreError, counted, first_of, nearest
+from advsweep.errors import (
+    ConfigError,
+    NotFoundError,
+    StoreError,
+    counted,
+    first_of,
+    nearest,
+    reason_of,
+)
 from advsweep.importing import ImportSummary, import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern, assign
@@ -432,7 +440,7 @@ def remove_folder(store: Store, run: RunRecord) -> None:
     except OSError as error:
         raise StoreError(
             f"{directory}: the run is deleted from the store, but its folder could not be deleted "
-            f"({error}); delete it yourself"
+            f"({reason_of(error)}); delete it yourself"
         ) from error
 
 

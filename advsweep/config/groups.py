@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from advsweep.components import Plain, fields_of
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import ConfigError, UnknownNameError, nearest, reason_of
 from advsweep.registry import Registry
 from advsweep.yaml_files import YAML_SUFFIXES, check_yaml, read_yaml, yaml_error
 
@@ -148,7 +148,7 @@ class ConfigGroups:
         try:
             node = read_yaml(path)
         except OSError as error:
-            raise ConfigError(f"{path}: expected a sweep file, got: {error.strerror}") from error
+            raise ConfigError(f"{path}: expected a sweep file; {reason_of(error)}") from error
         if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
             raise ConfigError(
                 f"{path}: expected keys such as `steps: 100` and `sweep:`, got "

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from advsweep.components import Component
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, reason_of
 from advsweep.logs.names import LoggedStep, NameMap, merged
 from advsweep.printable import printable_line
 
@@ -294,5 +294,4 @@ def folders_of_runs(source: Path, inner: Container[str]) -> Iterator[Path]:
 
 def unreadable(path: Path, error: OSError) -> ConfigError:
     """Return the error for a log that exists and cannot be read."""
-    why = error.strerror or type(error).__name__
-    return ConfigError(f"{path}: expected a log to read, got: {why}")
+    return ConfigError(f"{path}: expected a log to read; {reason_of(error)}")

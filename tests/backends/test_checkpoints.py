@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(checkpoints, monkeypatch):
 
     monkeypatch.setattr(module, "write_durably", full)
     for step in (5, 10):
-        with pytest.raises(CheckpointError, match="No space left on device; free") as caught:
+        with pytest.raises(CheckpointError, match="no space is left on the disk; free") as caught:
             checkpoints.save(step, FILES)
         assert "resumes from step 5" in str(caught.value)
     assert [p.name for p in checkpoints.directory.iterdir()] == ["step-000005"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from advsweep.errors import TrainingError, counted
+from advsweep.errors import TrainingError, counted, reason_of
 from advsweep.printable import printable_line
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -99,7 +99,7 @@ class RunningCommand:
             )
         except OSError as error:
             raise TrainingError(
-                f"the command cannot be started: {error.strerror}; an argument may be too long"
+                f"the command cannot be started: {reason_of(error)}; an argument may be too long"
             ) from error
         finally:
             os.close(control)

@@ -22,7 +22,7 @@ from advsweep.backends.tiny.weights import (
     to_bytes,
     unflatten,
 )
-from advsweep.errors import CheckpointError
+from advsweep.errors import CheckpointError, reason_of
 from advsweep.local_files import cache_folder
 from advsweep.tasks.base import CorpusShares
 
@@ -93,7 +93,7 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
                 _poll(reporter)
     except OSError as error:
         raise CheckpointError(
-            f"the cache folder {folder} cannot be written: {error.strerror}; set ADVSWEEP_CACHE "
+            f"the cache folder {folder} cannot be written: {reason_of(error)}; set ADVSWEEP_CACHE "
             f"to a writable folder"
         ) from error
     try:

@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, reason_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -202,5 +202,5 @@ def export_folder(
             (target / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"{target}: expected a folder that can be written, got: {error.strerror}"
+            f"{target}: expected a folder that can be written, but {reason_of(error)}"
         ) from error

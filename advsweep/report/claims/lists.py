@@ -35,6 +35,7 @@ from advsweep.errors import (
     ReportError,
     StoreError,
     counted,
+    reason_of,
 )
 from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct, find_row
 from advsweep.report.claims.kinds import (
@@ -163,7 +164,7 @@ def read_claim_list(path: Path) -> ClaimList:
     try:
         document = read_yaml(path)
     except OSError as error:
-        raise ConfigError(f"claims: {path.name} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"claims: {path.name} cannot be read: {reason_of(error)}") from error
     return parse_claim_list(document, path.stem)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from advsweep.errors import ReportError
+from advsweep.errors import ReportError, reason_of
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
 from advsweep.report.figures.chart import LINE, POINTS, Chart, Panel, Series
@@ -92,7 +92,7 @@ def write(charts: Sequence[Chart], path: Path) -> None:
                 for figure in figures:
                     file.savefig(figure, dpi=_DPI)
         except OSError as error:
-            raise ReportError(f"{path}: cannot be written ({error.strerror})") from error
+            raise ReportError(f"{path}: cannot be written ({reason_of(error)})") from error
 
 
 @contextmanager

@@ -194,7 +194,7 @@ def test_a_read_only_cache_serves_what_it_has(cache, model, task, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     assert same(made, base_weights(model, task))
-    with pytest.raises(CheckpointError, match="Permission denied; set ADVSWEEP_CACHE"):
+    with pytest.raises(CheckpointError, match="no permission; set ADVSWEEP_CACHE"):
         base_weights(TinyModel(**RECIPE | {"pretraining_seed": 1}), task)
 
 
