@@ -79,7 +79,7 @@ def locate(text: str | None) -> Location:
         expected = "a store as a path, as sqlite:///PATH or as postgresql://USER@HOST/DATABASE"
         try:
             url = make_url(text)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is no number is a ValueError
             raise StoreError(f"{text.partition('://')[0]}://...: expected {expected}") from None
         if url.get_backend_name() != "sqlite":
             return _locate_server(url, expected)
@@ -206,6 +206,42 @@ class Patience:
             time.sleep(min(left, POLL_SECONDS))
 
 
+class OpenedFile:
+    """The SQLite file that a store has opened, compared with its path before each transaction.
+
+    A file that is deleted or replaced stays open, so that a sweep would write into a file that
+    nobody can read any more, and a new connection would begin an empty one.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._opened: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Compare the file at the path with the one that was there at the first call.
+
+        Raises:
+            StoreError: it is another one, or none.
+        """
+        file = self._location.file
+        assert file is not None
+        try:
+            status = os.stat(file)
+        except FileNotFoundError:
+            current = None
+        else:
+            current = (status.st_dev, status.st_ino)
+        if self._opened is None:
+            self._opened = current
+        elif current != self._opened:
+            what = "deleted or moved away" if current is None else "replaced by another file"
+            raise StoreError(
+                f"{self._location.name}: the store was {what} while it was in use; what was "
+                "written to it since is lost, and checkpoints stay in the folder of runs. Put it "
+                "back, or start again with a new store"
+            )
+
+
 @dataclass(frozen=True)
 class Database:
     """The database of a store: its two engines and their transactions.
@@ -213,6 +249,7 @@ class Database:
     Attributes:
         patience: how long calls are repeated while the store is unavailable.
         clock: the clock of the server; None for a SQLite file.
+        opened: the SQLite file; None for a server.
     """
 
     location: Location
@@ -220,6 +257,7 @@ class Database:
     reader: Engine
     patience: Patience
     clock: postgres.ServerClock | None
+    opened: OpenedFile | None
 
     def write(self) -> AbstractContextManager[Connection]:
         """Return a transaction that can write; on SQLite there is one at a time."""
@@ -244,6 +282,8 @@ class Database:
     @contextmanager
     def _begun(self, engine: Engine) -> Iterator[Connection]:
         began = time.monotonic()
+        if self.opened is not None:
+            self.opened.check()
         with translated(self.location), engine.begin() as connection:
             if self.clock is not None:
                 self.clock.refresh(connection)
@@ -269,7 +309,7 @@ def connect(location: Location, patience: float | None = None) -> Database:
     waits = Patience(BUSY_SECONDS if patience is None else patience)
     if location.file is None:
         writer, reader = postgres.server_engines(location.url, location.name, BUSY_SECONDS)
-        return Database(location, writer, reader, waits, postgres.ServerClock())
+        return Database(location, writer, reader, waits, postgres.ServerClock(), None)
     file = location.file
     read_only = file.exists() and not _may(file.parent, os.W_OK)
     writer = _sqlite_engine(location, "BEGIN IMMEDIATE")
@@ -284,7 +324,7 @@ def connect(location: Location, patience: float | None = None) -> Database:
             mode = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
             return sqlite3.connect(f"file:{quote(str(file))}?{mode}", uri=True, **options)
 
-    return Database(location, writer, reader, waits, None)
+    return Database(location, writer, reader, waits, None, OpenedFile(location))
 
 
 def _sqlite_engine(location: Location, begin: str, poolclass: Any = None) -> Engine:

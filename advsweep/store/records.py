@@ -113,6 +113,21 @@ def show_seed(seed: int | None) -> str:
     return UNKNOWN_SEED if seed is None else str(seed)
 
 
+@dataclass(frozen=True)
+class StepCounts:
+    """The steps of some runs.
+
+    Attributes:
+        done: trained ones, of which a retry would keep the results.
+        planned: those of all runs.
+        left: what runs that have not ended have still to train.
+    """
+
+    done: int
+    planned: int
+    left: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A stored run.

@@ -16,10 +16,18 @@ from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.evaluations import remove_unused_problems
 from advsweep.store.imported import is_calibration, is_imported
 from advsweep.store.owners import LEASE_COLUMNS, host_name
-from advsweep.store.records import NewRun, RunRecord, Status
+from advsweep.store.records import NewRun, RunRecord, Status, StepCounts
 from advsweep.store.run_folders import folder_name
 from advsweep.store.sweeps import append_runs
-from advsweep.store.tables import EVALUATIONS, METADATA, RUN_EVALUATIONS, RUNS, SWEEP_RUNS, SWEEPS
+from advsweep.store.tables import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    METADATA,
+    RUN_EVALUATIONS,
+    RUNS,
+    SWEEP_RUNS,
+    SWEEPS,
+)
 from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
@@ -225,18 +233,28 @@ class Runs(StorePart):
             counts = Counter(map(self._guard.status, connection.execute(query)))
         return {status: counts[status] for status in Status}
 
-    def count_steps(self, sweep: str | None = None) -> tuple[int, int]:
+    def count_steps(self, sweep: str | None = None) -> StepCounts:
         """Return how many steps the runs of a sweep, or all runs, have done, and should do.
 
-        Runs that ended for good count in full: they need no more training.
+        Done and pruned runs count in full: they need no more training. A failed run counts with
+        what a retry keeps, the step of its newest checkpoint.
         """
-        ended = RUNS.c.status.in_((Status.DONE, Status.FAILED, Status.PRUNED))
-        behind = case((ended, RUNS.c.steps), else_=RUNS.c.step)
-        query = select(func.sum(behind), func.sum(RUNS.c.steps))
+        complete = RUNS.c.status.in_((Status.DONE, Status.PRUNED))
+        has_failed = RUNS.c.status == Status.FAILED
+        kept = (
+            select(func.max(CHECKPOINTS.c.step))
+            .where(CHECKPOINTS.c.run_id == RUNS.c.id)
+            .scalar_subquery()
+        )
+        done = case(
+            (complete, RUNS.c.steps), (has_failed, func.coalesce(kept, 0)), else_=RUNS.c.step
+        )
+        left = case((complete | has_failed, 0), else_=RUNS.c.steps - RUNS.c.step)
+        query = select(func.sum(done), func.sum(RUNS.c.steps), func.sum(left))
         with self._database.read() as connection:
             query = _in_sweep(query, self._sweep_id(connection, sweep))
-            trained, steps = connection.execute(query).one()
-        return trained or 0, steps or 0
+            counts = connection.execute(query).one()
+        return StepCounts(*(count or 0 for count in counts))
 
     def last_finished(self, status: Status, sweep: str | None = None, *, limit: int) -> list[int]:
         """Return the ids of the runs that ended last with this status, newest first."""

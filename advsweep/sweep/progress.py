@@ -44,7 +44,7 @@ RECENT_STEPS = 20
 LOST_REASON = "its process exited or stopped its heartbeat without recording an outcome"
 
 # What of a run needs no more training.
-_ENDED = {EventKind.DONE, EventKind.SKIPPED, EventKind.PRUNED, EventKind.FAILED}
+_COMPLETE = {EventKind.DONE, EventKind.SKIPPED, EventKind.PRUNED}
 
 _SHOWN_FIELDS = ("id", "estimator", "seed", "host", "pid", "step", "steps", "stage")
 
@@ -104,7 +104,8 @@ class SweepStatus:
     Attributes:
         states: number of runs in each state, zeros included.
         trained, steps: how many steps the runs have done, and should do.
-        seconds_left: the time for the rest at the speed of the running runs; None if unknown.
+        seconds_left: the time for what is left, without failed runs, at the speed of the running
+            ones; None if unknown.
         running: a row for each run that a process trains: the seconds since its process's last
             heartbeat, the speed over its newest steps without evaluations, and the seconds that
             its remaining steps take at that speed; None if missing.
@@ -156,14 +157,14 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
                 "stop_requested": run.stop_requested,
             }
         )
-    trained, steps = store.runs.count_steps(sweep)
+    counts = store.runs.count_steps(sweep)
     speed = sum(1 / took for took in times.values() if took)
     return SweepStatus(
         runs=sum(states.values()),
         states=states,
-        trained=trained,
-        steps=steps,
-        seconds_left=(steps - trained) / speed if speed else None,
+        trained=counts.done,
+        steps=counts.planned,
+        seconds_left=counts.left / speed if speed else None,
         running=rows,
         failures=[*(replace(run, error=LOST_REASON) for run in lost), *failed][:failures],
         collapsed=sorted(i for i, values in summaries.items() if values.get(COLLAPSED)),
@@ -272,12 +273,16 @@ class View:
         ends = Counter(kind for kind, _ in self._last.values())
         parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {len(self._labels)} done"]
         running = self._store.runs.select(ids=list(progress.active))
-        trained = sum(run.steps for kind, run in self._last.values() if kind in _ENDED)
+        trained = sum(run.steps for kind, run in self._last.values() if kind in _COMPLETE)
         trained += sum(run.step for run in running)
+        # At this session's end a failed run is what it is: nothing of it is left to train.
+        has_failed = [run for kind, run in self._last.values() if kind is EventKind.FAILED]
+        trained += sum(run.step for run in has_failed)
+        left = self._steps - trained - sum(run.steps - run.step for run in has_failed)
         self._begin = began, before = self._begin or (self._updated, trained)
-        if before < trained < self._steps:  # at this session's speed, evaluations included
+        if trained > before and left > 0:  # at this session's speed, evaluations included
             speed = (trained - before) / (self._updated - began)
-            parts += [f"about {rough_duration((self._steps - trained) / speed)} left"]
+            parts += [f"about {rough_duration(left / speed)} left"]
         parts += [f"{len(progress.active)} running"]
         for count, what in (
             (len(progress.waiting), "running elsewhere"),

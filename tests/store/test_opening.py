@@ -233,3 +233,22 @@ def test_opening_loads_neither_torch_nor_alembic(tmp_path):
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_gone_is_written_to_no_more(store, store_url, new_run, replaced):
+    store.runs.add([new_run(0)])
+    file = Path(store_url)
+    moved = file.rename(file.with_name("moved.db"))
+    if replaced:
+        shutil.copyfile(moved, file)
+    word = "replaced by another file" if replaced else "deleted or moved away"
+    for call in (lambda: store.runs.add([new_run(1)]), store.runs.select):
+        with pytest.raises(StoreError, match=f"the store was {word} while it was in use"):
+            call()
+    # A new connection would have made an empty file.
+    assert file.exists() is replaced
+    file.unlink(missing_ok=True)
+    moved.rename(file)
+    assert len(store.runs.select()) == 1

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.store import Owner, Status
+from advsweep.store.records import StepCounts
 from advsweep.store.tables import METADATA
 from tests.store.conftest import evaluation_of
 
@@ -43,11 +44,22 @@ def test_count_by_status_has_every_status(store, ids):
         store.runs.count_by_status("fife")
 
 
-def test_steps_of_runs_that_ended_count_in_full(store, ids):
+def test_steps_that_a_retry_keeps_are_done(store, ids):
     store.leases.heartbeat(ids[0], step=3, stage="training")
-    # Of 100 steps each, runs 3 and 4 need no more, run 1 has done 3, and runs 2, 5 and 6 none.
-    assert store.runs.count_steps("five") == (203, 500)
-    assert store.runs.count_steps() == (203, 600)
+    # Of 100 steps each, one run is done, one has done 3, and a failed one keeps none. Left are 97
+    # and 100 each of the pending and the lost run; nothing of the failed one.
+    assert store.runs.count_steps("five") == StepCounts(done=103, planned=500, left=297)
+    assert store.runs.count_steps() == StepCounts(done=103, planned=600, left=397)
+
+
+def test_a_checkpoint_of_a_failed_run_is_kept(store, new_run, tmp_path):
+    [run_id] = store.runs.add([new_run(0)])
+    store.leases.claim(run_id, Owner.current())
+    for step in (20, 40):
+        store.checkpoints.add(run_id, step, tmp_path / f"step-{step}")
+    store.leases.heartbeat(run_id, step=47, stage="training")
+    store.leases.finish(run_id, Status.FAILED, error="no reason")
+    assert store.runs.count_steps() == StepCounts(done=40, planned=100, left=0)
 
 
 def test_last_finished_runs_come_first(store, ids, clock):

@@ -413,7 +413,9 @@ class Scheduler:
             self._unrecorded.append((scheduled, status, failure))
             self._failures += status is Status.FAILED
             kind = EventKind.INTERRUPTED if stopping else EventKind.FAILED
-            self._end(scheduled, kind, self._record(scheduled), scheduled.message)
+            scheduled.end = kind
+            lost = "the store could not record this, and has the run as lost"
+            self._emit(kind, self._record(scheduled), f"{scheduled.message}; {lost}")
             return
         if not recorded:
             # Another process took the run over, and records its end.
