@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from advsweep.cli import options
-from advsweep.cli.estimators import build_named
 from advsweep.cli.options import complete_run
 from advsweep.cli.output import (
     echo,
@@ -24,14 +23,11 @@ from advsweep.cli.output import (
 )
 from advsweep.errors import AdvsweepError, ConfigError, counted, first_of
 from advsweep.estimators import ESTIMATORS
-from advsweep.estimators.baselines import GRPO
-from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+from advsweep.logs.rollouts import RolloutGroup, RolloutNotes, read_rollouts
 from advsweep.objectives import OBJECTIVES
 from advsweep.packages import import_extra
-from advsweep.report.figures.advantages import draw_audition
-from advsweep.report.figures.draw import check_path, write
 from advsweep.statistics.intervals import student_t_interval
-from advsweep.store import open_store
+from advsweep.store import RunRecord, open_store
 from advsweep.sweep.planning.resume import stored_run
 from advsweep.sweep.registry import config_groups
 
@@ -101,25 +97,23 @@ def audition(
     for option, value in (("--kl", kl), ("--temperature", temperature)):
         if value is not None and not 0 < value < math.inf:
             raise ConfigError(f"{option}: expected a number above 0, got {value:g}")
+    # What needs no torch comes first: a mistyped name is answered at once.
+    given = None if rollouts is None else _read_groups(rollouts)
+    record = None if source is None else _find_run(source, store)
     if target is not None:
+        from advsweep.report.figures.draw import check_path
+
         check_path(target)
     candidates = _candidates(names, objectives or ["clipped"])
     import_extra("transformers", "hf", "an audition")
     from advsweep.backends.trl.audition import Audition, open_model, sample_rollouts
 
     with tempfile.TemporaryDirectory() as folder:
-        if model is not None and rollouts is not None:
-            title = model
+        if model is not None and given is not None:
+            title, groups = model, given
             opened, tokenizer = open_model(model, lora_rank)
-            notes = RolloutNotes()
-            steps = read_rollouts(rollouts, completions=True, notes=notes)
-            groups = [group for read in steps for group in read.groups]
-            for line in filter(None, (notes.message(), *notes.remarks)):
-                warn(line)
         else:
-            assert source is not None
-            with open_store(store, create=False) as kept:
-                record = kept.runs.find(source)
+            assert record is not None
             run, last = stored_run(record), record.step if step is None else step
             title = f"run {record.id} after step {last}"
             run.backend.export(run, record.directory, last, Path(folder))
@@ -165,6 +159,9 @@ def audition(
         f"{counted(tried.rollouts, 'rollout')}, solve rate {tried.solve_rates.mean():.3g}"
     )
     if target is not None:
+        from advsweep.report.figures.advantages import draw_audition
+        from advsweep.report.figures.draw import write
+
         drawn = draw_audition(f"Audition of {title}", heading, records, baseline)
         write([drawn], target)
         echo_line(f"Wrote {target}.", err=True)
@@ -176,10 +173,28 @@ def audition(
         _print(heading, records, refused, baseline)
 
 
+def _read_groups(rollouts: Path) -> list[RolloutGroup]:
+    """Return the groups of all steps of recorded rollouts; say what was left out."""
+    notes = RolloutNotes()
+    steps = read_rollouts(rollouts, completions=True, notes=notes)
+    groups = [group for read in steps for group in read.groups]
+    for line in filter(None, (notes.message(), *notes.remarks)):
+        warn(line)
+    return groups
+
+
+def _find_run(source: str, store: str | None) -> RunRecord:
+    with open_store(store, create=False) as opened:
+        return opened.runs.find(source)
+
+
 def _candidates(
     names: list[str] | None, objectives: list[str]
 ) -> dict[str, tuple[Estimator, Objective]]:
     """Return every estimator with every loss, by label."""
+    from advsweep.cli.estimators import build_named  # imports torch
+    from advsweep.estimators.baselines import GRPO
+
     every = names or [GRPO.name, *sorted(cls.name for cls in ESTIMATORS.classes())]
     with config_groups() as groups:
         losses = build_named(

@@ -139,8 +139,14 @@ def parse_request(
         subject = model_subject(
             built, MODELS.build(nodes["model"], where="model"), generations, path_or_id
         )
+    task_built = TASKS.build(nodes["task"], where="task")
+    if subject is not None and not task_built.is_text:
+        raise ConfigError(
+            f"--task: expected problems that a language model can read, got '{task_built.name}', "
+            "a table of rewards; `advsweep list tasks` has others"
+        )
     return EvaluationRequest(
-        task=TASKS.build(nodes["task"], where="task"),
+        task=task_built,
         settings=EVALUATIONS.build(nodes["evaluation"], where="evaluation"),
         generations=generations,
         subject=subject,

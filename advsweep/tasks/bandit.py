@@ -56,6 +56,10 @@ class BanditTask(Task):
     """
 
     @property
+    def is_text(self) -> bool:
+        return False
+
+    @property
     @abstractmethod
     def shape(self) -> tuple[int, int, int]:
         """Number of trained prompts, of prompts, and of behaviours; known without the table."""

@@ -143,6 +143,11 @@ class Task(Component):
         return True
 
     @property
+    def is_text(self) -> bool:
+        """Whether a language model can read the problems and write answers."""
+        return True
+
+    @property
     def is_shaped(self) -> bool:
         """Whether rewards differ from the outcomes of `score`."""
         return False

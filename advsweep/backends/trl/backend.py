@@ -32,7 +32,7 @@ from advsweep.backends.trl.config import (
     hf_model,
 )
 from advsweep.components import Component, Plain, Retired, option
-from advsweep.errors import AdvsweepWarning, ConfigError, first_of
+from advsweep.errors import AdvsweepWarning, ConfigError, first_of, reason_of
 from advsweep.packages import extra_command
 from advsweep.printable import printable_line
 from advsweep.tasks.base import Split, SymbolTask
@@ -121,6 +121,11 @@ class TrlBackend(OwnBackend):
             raise ConfigError(
                 "model.path: expected a folder or a name on the hub, got nothing; give it as "
                 "model.path=Qwen/Qwen2.5-0.5B or model.path=/a/folder"
+            )
+        if not run.task.is_text:
+            raise ConfigError(
+                f"task: expected problems that a language model can read, got '{run.task.name}', "
+                "a table of rewards; backend=bandit trains on it"
             )
         if isinstance(run.task, SymbolTask) and run.task.map_seed:
             raise ConfigError(
@@ -281,7 +286,7 @@ class TrlBackend(OwnBackend):
             load_tokenizer(hf_model(run.model), folder).save_pretrained(target)
         except OSError as error:
             raise ConfigError(
-                f"{target}: expected a folder that can be written, got: {error.strerror or error}"
+                f"{target}: expected a folder that can be written, but {reason_of(error)}"
             ) from error
 
     def completion_tokens(self, run: Run) -> int:

@@ -153,9 +153,20 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
 
 
 def lora_config(model: HfModel) -> Any:
-    """Return PEFT's settings of the model's adapter."""
+    """Return PEFT's settings of the model's adapter.
+
+    Raises:
+        ConfigError: its rank is above the width of the model, which no matrix can have.
+    """
     from peft import LoraConfig
 
+    revision = None if model.folder.is_dir() else model.hub_revision
+    width = _config(model, model.location, revision).get_text_config().hidden_size
+    if model.lora_rank > width:
+        raise ConfigError(
+            f"model.lora_rank: expected at most {width}, the width of {model.path}, got "
+            f"{model.lora_rank}"
+        )
     targets = list(model.lora_targets)
     return LoraConfig(
         r=model.lora_rank,
