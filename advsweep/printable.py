@@ -148,6 +148,15 @@ _NAME = r"(?:passw(?:or)?d|passphrase|pwd|secret|(?<!pad_)token|credentials?|key
 
 _SECRET_NAME = re.compile(rf".*{_NAME}", re.IGNORECASE | re.DOTALL)
 
+# Narrower: a setting of this name is a secret, and not the name of a column or of a symbol, as
+# `prompt_key` and `eos_token` are.
+_SECRET_SETTING = re.compile(
+    r".*(?:passw(?:or)?d|passphrase|secret|credentials?)"
+    r"|(?:.*[_.-])?(?:api|access|auth|private|wandb|hf|openai|anthropic)[_-]?(?:key|token)"
+    r"|(?:.*[_.-])?(?:hub|bearer|github)[_-]?token|token",
+    re.IGNORECASE | re.DOTALL,
+)
+
 # An option whose value is the next argument.
 _OPTION = re.compile(rf"--?[\w.-]*{_NAME}", re.IGNORECASE)
 
@@ -164,6 +173,22 @@ _PASSWORD = re.compile(r"(://[^:/?#@]*):[^@]*@(?:[^/?#@]*@)*")
 
 _USER = re.compile(r"([\w+.-]+)://[^:/?#@\s]+@")
 
+# USER:PASSWORD@ of a URL that is mistyped, without the `://` that `_PASSWORD` asks for.
+_BARE_PASSWORD = re.compile(r"((?:^|[=/:])[\w.%+-]+):[^@/:\s][^@\s/]*@(?=\w)")
+
+# Texts shorter than this are masked only as parts of the argument that has them: "a" is in
+# every sentence.
+_SHORTEST_SECRET = 4
+
+
+def is_secret_setting(name: str) -> bool:
+    """Whether a setting of this name holds a password, a key or a token.
+
+    >>> [is_secret_setting(name) for name in ("api_key", "HF_TOKEN", "prompt_key")]
+    [True, True, False]
+    """
+    return _SECRET_SETTING.fullmatch(name) is not None
+
 
 def redacted(argument: str) -> str:
     """Replace each secret in an argument or URL by `***`.
@@ -173,9 +198,38 @@ def redacted(argument: str) -> str:
     password, token, key, secret or the like.
     """
     argument = _PASSWORD.sub(rf"\1:{MASK}@", argument)
+    argument = _BARE_PASSWORD.sub(rf"\1:{MASK}@", argument)
     argument = _USER.sub(_without_user, argument)
     argument = _PARAMETER.sub(_without_value, argument)
     return _ASSIGNMENT.sub(rf"\1{MASK}", argument)
+
+
+def redacted_message(message: str, arguments: Sequence[str]) -> str:
+    """Mask in a message the secrets of the arguments that it may quote, as a whole or in part.
+
+    Args:
+        arguments: those of the command line, and URLs that the environment gives.
+    """
+    for argument in arguments:
+        masked = redacted(argument)
+        if masked == argument:
+            continue
+        message = message.replace(argument, masked)
+        for secret in sorted(_secrets_in(argument, masked), key=len, reverse=True):
+            message = message.replace(secret, MASK)
+    return message
+
+
+def _secrets_in(argument: str, masked: str) -> set[str]:
+    """Return the texts that masks stand for, and these without quotes and brackets around them."""
+    pattern = "(.+)".join(re.escape(part) for part in masked.split(MASK))
+    found = re.fullmatch(pattern, argument, re.DOTALL)
+    if found is None:
+        return set()
+    secrets = set()
+    for text in found.groups():
+        secrets |= {text, unquote(text), text.strip("'\"{}[](), ")}
+    return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
 
 
 def redacted_arguments(arguments: Sequence[str]) -> str:

@@ -12,10 +12,18 @@ import sys
 
 __all__ = ["main"]
 
+# What a shell makes of an interrupt, and of SIGTERM.
+INTERRUPTED = 130
+TERMINATED = 143
+
 
 def main() -> None:
-    """Run the console script; an interrupt at any time ends with 130 and one line."""
+    """Run the console script; an interrupt or SIGTERM at any time ends with one line.
+
+    The exit codes are then 130 and 143, unless a sweep or worker is there to end in good order.
+    """
     try:
+        _announce_termination()
         # Imported here, since an interrupt before this line would be a traceback.
         import threading
 
@@ -25,8 +33,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _exit_interrupted()
     except SystemExit as end:
-        if end.code == 130:
-            _say_interrupted()
+        if end.code == INTERRUPTED:
+            _say("interrupted")
         elif not any(thread.name == "advsweep tracking" for thread in threading.enumerate()):
             raise
         # A tracker may hang (sweep/tracking/base.py): exit handlers would wait for it.
@@ -38,13 +46,35 @@ def main() -> None:
         signal.signal(signal.SIGINT, _exit_interrupted)
 
 
-def _say_interrupted() -> None:
+def _announce_termination() -> None:
+    """Let SIGTERM end this process with a line, until something else handles it.
+
+    A process that it has forked meanwhile ends as by default, without a word: verifiers and
+    workers that are told to end are no news. An ignored signal stays ignored.
+    """
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    process = os.getpid()
+
+    def terminate(*_: object) -> None:
+        if os.getpid() == process:
+            _say("terminated")
+            os._exit(TERMINATED)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # In a thread, where a notebook may call, signals cannot be handled.
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGTERM, terminate)
+
+
+def _say(word: str) -> None:
     with contextlib.suppress(OSError):
         # In place of the ^C that a terminal shows.
         start = "\r\x1b[K" if os.isatty(2) else ""
-        os.write(2, f"{start}advsweep: interrupted\n".encode())
+        os.write(2, f"{start}advsweep: {word}\n".encode())
 
 
 def _exit_interrupted(*_: object) -> None:
-    _say_interrupted()
-    os._exit(130)
+    _say("interrupted")
+    os._exit(INTERRUPTED)

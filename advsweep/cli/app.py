@@ -22,12 +22,15 @@ from advsweep.cli.output import (
     discard_stdout,
     echo,
     echo_line,
+    given_texts,
     open_closed_streams,
+    stderr_line,
     stdout_has_no_reader,
     tolerate_broken_stderr,
+    warn,
 )
-from advsweep.errors import AdvsweepError, AdvsweepWarning
-from advsweep.printable import printable, printable_line
+from advsweep.errors import AdvsweepError, AdvsweepWarning, explain_os_error, is_out_of_memory
+from advsweep.printable import printable, redacted_message
 
 app = App(name="advsweep", cls=Group, no_args_is_help=True, add_completion=True)
 
@@ -58,15 +61,16 @@ def root(
 def _print_exception(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints a traceback with control characters escaped: error messages quote foreign data."""
-    sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
+    """Print a traceback without control characters and secrets: errors quote foreign data."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    sys.stderr.write(printable(redacted_message(text, given_texts())))
 
 
 def main() -> None:
     """Runs the console script; an AdvsweepError or OSError becomes one line and exit code 2."""
     open_closed_streams()
     tolerate_broken_stderr()
-    warnings.formatwarning = lambda message, *_, **__: f"advsweep: {printable_line(str(message))}\n"
+    warnings.formatwarning = lambda message, *_, **__: f"{stderr_line(f'advsweep: {message}')}\n"
     # A shell shows messages in the middle of the line that is being typed.
     completing = "_ADVSWEEP_COMPLETE" in os.environ
     if completing:
@@ -86,19 +90,26 @@ def main() -> None:
         else:
             context = getattr(error, "ctx", None)
             name = context.command_path if context else "advsweep"
-            echo_line(f"advsweep: {message.rstrip('.')}; `{name} -h` has the options", err=True)
+            warn(f"{message.rstrip('.')}; `{name} -h` has the options")
         sys.exit(2)
     except typer.Abort:  # a question without an answer
         sys.exit(1)
     except (AdvsweepError, OSError) as error:
         if debug:
             raise
+        message = explain_os_error(error) if isinstance(error, OSError) else str(error)
         if not completing:
-            echo_line(f"advsweep: {error}", err=True)
+            warn(message)
             for line in getattr(error, "details", ()):
                 echo_line(line, err=True)
         if isinstance(error, OSError):  # a full disk, say: a traceback would not help
             discard_stdout()
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if debug or not is_out_of_memory(error):
+            raise
+        reason = str(error).partition("\n")[0].rstrip(".")
+        warn(f"out of memory ({reason}); a smaller model, batch or rank needs less")
         sys.exit(2)
     except SystemExit as end:
         # typer turns a broken pipe into exit code 1 without a message.
@@ -106,7 +117,7 @@ def main() -> None:
             raise
         if stdout_has_no_reader():
             sys.exit(0)
-        echo_line(f"advsweep: {end.__context__}", err=True)
+        warn(explain_os_error(end.__context__))
         raise
     except (AttributeError, LookupError, TypeError, ValueError):
         # What values of a wrong kind end in.
@@ -117,5 +128,5 @@ def main() -> None:
         damage = explain_by_damage()
         if damage is None:
             raise
-        echo_line(f"advsweep: {damage}", err=True)
+        warn(str(damage))
         sys.exit(2)

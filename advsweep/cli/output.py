@@ -22,7 +22,7 @@ import typer
 
 from advsweep.cli.options import ListFormat
 from advsweep.components import leaves
-from advsweep.printable import printable, printable_line
+from advsweep.printable import printable, printable_line, redacted_message
 from advsweep.writing import show_value, write
 
 
@@ -30,10 +30,21 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Prints text; escapes all control characters except line breaks and tabs.
 
     Args:
-        err: print on stderr.
+        err: print on stderr, without the secrets of the command line that the text may quote.
         nl: end with a line break.
     """
-    typer.echo(printable(str(text)), err=err, nl=nl)  # noqa: TID251 - the one place
+    shown = redacted_message(str(text), given_texts()) if err else str(text)
+    typer.echo(printable(shown), err=err, nl=nl)  # noqa: TID251 - the one place
+
+
+def given_texts() -> list[str]:
+    """Return what may hold a secret: the command line, and the store that the environment names."""
+    return [*sys.argv[1:], os.environ.get("ADVSWEEP_STORE", "")]
+
+
+def stderr_line(text: str) -> str:
+    """Return a text as `echo_line` prints it on stderr."""
+    return printable_line(redacted_message(text, given_texts()))
 
 
 def echo_line(text: str, *, err: bool = False) -> None:

@@ -62,6 +62,71 @@ main()
     assert (done.returncode, done.stderr) == (130, "advsweep: interrupted\n")
 
 
+@pytest.mark.parametrize("place", ["start", "within"])
+def test_a_termination_is_one_line(place):
+    """As SIGTERM of a batch system while modules are imported, or in a command."""
+    module = {"start": "advsweep.cli.app", "within": "advsweep.cli.watch"}[place]
+    program = f"""
+import os, signal, sys, types
+class Terminating(types.ModuleType):
+    def __getattr__(self, name):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AttributeError(name)
+sys.modules[{module!r}] = Terminating("x")
+sys.argv = ["advsweep", "{"ls" if place == "within" else "--version"}"]
+from advsweep.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (143, "advsweep: terminated\n")
+
+
+def test_a_forked_process_is_terminated_without_a_word():
+    program = """
+import os, signal
+from advsweep.cli import _announce_termination
+_announce_termination()
+if (child := os.fork()) == 0:
+    os.kill(os.getpid(), signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("-15\n", "")
+
+
+@pytest.mark.security
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("postgresql:/u:c4nary@h/db", "u:c4nary@h", "host=h password=c4nary"),
+        *("postgresql//u:c4nary@h/db", "postgresql://u:c4nary@h:port/db", "mysql://u:c4nary@h/d"),
+    ],
+)
+def test_a_mistyped_store_does_not_show_its_password(url, in_process, monkeypatch):
+    code, out, err = in_process("ls", "--store", url)
+    assert code == 2
+    assert "c4nary" not in out + err
+    monkeypatch.setenv("ADVSWEEP_STORE", url)
+    code, out, err = in_process("report", "demo")
+    assert code == 2
+    assert "c4nary" not in out + err
+
+
+def test_lack_of_memory_is_one_line(in_process, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 4 TB.")
+
+    monkeypatch.setattr("advsweep.cli.watch.open_store", fail)
+    code, _, err = in_process("ls")
+    assert code == 2
+    assert err.startswith("advsweep: out of memory (")
+    assert "less" in err
+
+
 def test_debug_shows_the_traceback(advsweep):
     done = advsweep("run", "estimator=grop", "--debug")
     assert done.returncode != 0

@@ -116,6 +116,17 @@ def test_the_modules_run_where_the_folder_is_searched(hostile):
     assert "ran-__main__" in ran(hostile)
 
 
+def test_the_module_imports_nothing_of_the_folder(hostile):
+    # Python itself imports modules of the standard library by these names, before us.
+    for name in ("json", "pathlib", "resource", "shlex", "socket", "subprocess"):
+        (hostile / f"{name}.py").unlink(missing_ok=True)
+    (hostile / "advsweep.py").unlink()
+    command = [sys.executable, "-m", "advsweep", "ls"]
+    done = subprocess.run(command, cwd=hostile, capture_output=True, text=True, check=False)
+    assert "there is no store" in done.stderr
+    assert ran(hostile) == []
+
+
 def test_every_command_is_covered():
     started = [*READING, *WRITING, *TRAINING]
     absent = [name for name, _ in commands() if not any(c.startswith(name) for c in started)]

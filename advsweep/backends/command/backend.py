@@ -24,6 +24,7 @@ from advsweep.backends.command.template import (
     allowed_places,
     build_template,
     read_template,
+    refuse_secrets,
     template_path,
 )
 from advsweep.backends.command.training import CommandTraining
@@ -76,6 +77,7 @@ class Command(Backend):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.content:
+            refuse_secrets("parameters", self.parameters)
             declared = self.spec.parameters
             for key in self.parameters:
                 if key not in declared:

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Literal
 from advsweep.backends.base import NODE_KEYS, PARAMETERS, hash_json
 from advsweep.backends.command.arguments import check_name, names_in, texts_of
 from advsweep.components import Component, option
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import ConfigError, UnknownNameError, nearest, reason_of
 from advsweep.logs import Reader, open_metric_log
 from advsweep.logs.names import NameMap
-from advsweep.printable import printable_line
+from advsweep.printable import is_secret_setting, printable_line, redacted
 from advsweep.yaml_files import read_yaml
 
 # Keys that a template may state for a command that does not take them.
@@ -38,6 +38,11 @@ FIXABLE = ("estimator", *PARAMETERS)
 NEEDED = {"estimator": "{estimator.name}", "seed": "{seed}", "steps": "{steps}"}
 
 _FOLDER = Path(__file__).parent / "templates"
+_NO_SECRETS = (
+    "expected no secret, since the store, logs and the list of processes show what a command is "
+    "given; export it before you start advsweep (export API_KEY=...): the command inherits the "
+    "environment"
+)
 _SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2")
 
 
@@ -203,6 +208,11 @@ class Template(Component):
         """Refuse values that do not fit each other."""
         if not self.argv or isinstance(self.argv[0], Mapping):
             raise ConfigError("command: expected a program and its arguments")
+        for where, values in (("parameters", self.parameters), ("environment", self.environment)):
+            refuse_secrets(where, values)
+        for part in self.argv:
+            if isinstance(part, str) and redacted(part) != part and "{" not in part:
+                raise ConfigError(f"command: {redacted(part)}: {_NO_SECRETS}")
         for key in self.parameters:
             if not {f"parameters.{key}", "parameters"} & self.used:
                 raise ConfigError(
@@ -222,6 +232,17 @@ class Template(Component):
                     f"command: expected a placeholder {placeholder}, got none; pass it to the "
                     f"command, or say with `fixed: {{{key}: ...}}` what the command uses"
                 )
+
+
+def refuse_secrets(where: str, values: Mapping[str, Any]) -> None:
+    """Refuse settings that are secrets by their names and have a value.
+
+    Raises:
+        ConfigError: there is one; the message does not show its value.
+    """
+    for key, value in values.items():
+        if value not in (None, "") and is_secret_setting(str(key)):
+            raise ConfigError(f"{where}.{key}: {_NO_SECRETS}")
 
 
 def _parts(command: tuple[Any, ...] | str, where: str) -> list[Any]:
@@ -272,7 +293,7 @@ def read_template(path: Path) -> dict[str, Any]:
     try:
         content = read_yaml(path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {reason_of(error)}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ConfigError(
             f"{path}: expected a mapping with `command`, got {type(content).__name__}"

@@ -13,6 +13,7 @@ from advsweep.backends.command.arguments import (
     hydra_text,
     variables,
 )
+from advsweep.backends.command.backend import Command
 from advsweep.backends.command.template import (
     build_template,
     builtin_templates,
@@ -52,13 +53,36 @@ def line_of(run, *, resume=False):
         ({"fixed": {"seed": 0}}, "fixed.seed: .*a placeholder uses"),
         ({"fixed": {"task": "x"}}, "fixed.task: no such key can be stated"),
         ({"name": "x"}, "no `name`"),
+        (
+            {"command": ["t", *NEEDED, "{parameters.api_key}"], "parameters": {"api_key": "abc"}},
+            "parameters.api_key: expected no secret, since the store, logs",
+        ),
+        ({"environment": {"HF_TOKEN": "abc"}}, "environment.HF_TOKEN: expected no secret"),
+        ({"command": ["t", *NEEDED, "--api-key=abc"]}, r"command: --api-key=\*\*\*: expected no"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, words):
     with pytest.raises(ConfigError) as raised:
         template(**changes)
     assert re.search(words, str(raised.value)), str(raised.value)
+    assert "abc" not in str(raised.value)
     assert str(raised.value).startswith("mine.yaml: ")
+
+
+def test_settings_that_are_named_like_secrets_are_taken():
+    spec = template(
+        command=["t", *NEEDED, "{parameters.prompt_key}"],
+        parameters={"prompt_key": "question"},
+        environment={"HF_TOKEN": None},
+    )
+    assert spec.parameters == {"prompt_key": "question"}
+
+
+def test_a_secret_as_a_value_is_refused_without_being_shown():
+    content = {"command": ["t", *NEEDED, "{parameters.api_key}"], "parameters": {"api_key": None}}
+    with pytest.raises(ConfigError, match=r"parameters.api_key: expected no secret") as raised:
+        Command(content=content, parameters={"api_key": "abc"})
+    assert "abc" not in str(raised.value)
 
 
 def test_a_log_outside_the_folder_of_the_run_is_refused(command_run):
