@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, reason_of
 from advsweep.local_files import open_regular
 from advsweep.printable import printable_line
 
@@ -113,7 +113,7 @@ def read_text(path: Path, *, most_bytes: int) -> str:
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{name}: expected a whole gzip file, got one that is cut") from None
     except OSError as error:
-        why = error.strerror or type(error).__name__
+        why = reason_of(error)
         raise ConfigError(f"{name}: expected a text file, got: {why}") from None
     if len(data) > most_bytes:
         raise ConfigError(f"{name}: expected at most {most_bytes:,} bytes of text, got more")
