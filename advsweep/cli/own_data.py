@@ -208,6 +208,7 @@ def _columns(form: Form) -> dict[str, Any]:
         "tests_column": form.tests,
         "setup_column": form.setup,
         "program_column": form.program,
+        "entry_point_column": form.entry_point,
         "level_column": form.level,
     }
     chosen: dict[str, Any] = {key: value for key, value in found.items() if value}

@@ -410,6 +410,9 @@ _SCRIPT_TEST = ("input", "output")
 def read_tests(value: Any, entry_point: Any = None) -> list[str | dict[str, str]] | None:
     """Return the tests of a program: texts of Python, or inputs and outputs; None for a gap.
 
+    Args:
+        entry_point: the name of the function that the tests' `check` is called with.
+
     Raises:
         CellError: the cell holds no tests, or tests that call a function by its name.
     """
@@ -423,7 +426,9 @@ def read_tests(value: Any, entry_point: Any = None) -> list[str | dict[str, str]
     if not isinstance(value, list) or not value:
         raise CellError(_TESTS)
     tests = [_test(item) for item in value]
-    if entry_point and len(tests) == 1 and isinstance(tests[0], str):
+    if isinstance(entry_point, str) and len(tests) == 1 and isinstance(tests[0], str):
+        if not entry_point.isidentifier():
+            raise CellError(f"tests of a function, not of {entry_point[:20]!r},")
         tests = [f"{tests[0].rstrip()}\n\ncheck({entry_point})"]
     return tests
 

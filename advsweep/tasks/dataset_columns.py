@@ -34,6 +34,7 @@ class Columns:
     tests: str = ""
     setup: str = ""
     program: str = ""
+    entry_point: str = ""
     solution: str = ""
 
 
@@ -56,6 +57,7 @@ def choose_columns(task: Any, rows: Rows, is_train: bool) -> Columns:
         tests=_first_existing(task, "tests", rows),
         setup=_first_existing(task, "setup", rows),
         program=_first_existing(task, "program", rows),
+        entry_point=_first_existing(task, "entry_point", rows),
     )
     if is_recognised(task):
         columns = _recognised(columns, task, rows)
@@ -100,6 +102,7 @@ def _recognised(columns: Columns, task: Any, rows: Rows) -> Columns:
         tests=form.tests,
         setup=columns.setup or form.setup,
         program=columns.program or form.program,
+        entry_point=columns.entry_point or form.entry_point,
     )
 
 

@@ -207,16 +207,23 @@ def _letter(
 
 def _programs(row: Mapping[str, Any], columns: Columns, number: int) -> dict[str, Any] | Gap:
     value = cell(row, columns.tests)
+    entry_point = cell(row, columns.entry_point) if columns.entry_point else None
     try:
-        tests = read_tests(value)
+        tests = read_tests(value, entry_point)
     except CellError as error:
         raise _unfit("tests", columns.tests, str(error), number, value) from error
     if tests is None:
         return Gap("tests")
     setup = cell(row, columns.setup) if columns.setup else None
     setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
-    program = {"program": cell(row, columns.program)} if columns.program else {}
-    return {"tests": tests, "setup": setup, **program}
+    reference = {"tests": tests, "setup": setup}
+    if columns.program:
+        program = cell(row, columns.program)
+        if entry_point and isinstance(program, str) and program.startswith((" ", "\t")):
+            # HumanEval's solutions are the bodies of the functions that its questions begin.
+            program = f"{cell(row, columns.question)}{program}"
+        reference["program"] = program
+    return reference
 
 
 def _worked(

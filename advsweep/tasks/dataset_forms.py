@@ -19,8 +19,8 @@ from advsweep.tasks.dataset_cells import (
     CellError,
     brief,
     cell,
-    decoded,
     is_gap,
+    is_python,
     letter_place,
     messages_of,
     read_answers,
@@ -316,7 +316,7 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
     taken = {form.question, given.context, *form.options}
     free = [column for column in columns if column not in taken]
     final = [column for column in named(free, GOLDS) if _has_answers(rows, column)]
-    nested = [column for column in NESTED_GOLDS if column in final]
+    nested = [column for column in NESTED_GOLDS if column in free and _has_answers(rows, column)]
     entries = [column for column in final if "." in column and column not in nested]
     final = [column for column in final if "." not in column] + nested + entries
     worked = [column for column in named(free, WORKED) if _has_answers(rows, column)]
@@ -465,24 +465,18 @@ def _tests(rows: Rows, columns: Sequence[str], given: Given) -> str:
             return column
     # PRIME's programs, and those of open-instruct.
     for column in ("reward_model.ground_truth", "ground_truth"):
-        if column in columns and _share(rows, _has_code, column) >= _HALF:
+        if column in columns and _share(rows, _has_tests, column) >= _HALF:
             return column
     return ""
 
 
 def _has_tests(row: dict[str, Any], column: str) -> bool:
-    value = cell(row, column)
+    """Return whether a cell has inputs and outputs, or tests in Python."""
     try:
-        return read_tests(value) is not None
+        tests = read_tests(cell(row, column))
     except CellError:
         return False
-
-
-def _has_code(row: dict[str, Any], column: str) -> bool:
-    value = decoded(cell(row, column))
-    items = value if isinstance(value, list) else [value]
-    is_python = bool(items) and all(isinstance(item, str) and "assert" in item for item in items)
-    return is_python or (isinstance(value, (dict, list)) and _has_tests({"": value}, ""))
+    return tests is not None and all(not isinstance(test, str) or is_python(test) for test in tests)
 
 
 def _has_text(row: dict[str, Any], column: str) -> bool:

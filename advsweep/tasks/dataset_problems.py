@@ -111,6 +111,9 @@ class DataTask(Task):
     tests_column: str = option("", help="column of the tests of a program")
     setup_column: str = option("", help="column of what runs before the tests of a program")
     program_column: str = option("", help="column of a program that passes the tests")
+    entry_point_column: str = option(
+        "", absent="", help="column of the function that tests get by check(), as in HumanEval"
+    )
     gold_part: AnswerPart = option(
         "auto", help="after ####, in the last box, after 'answer is', the whole, or auto"
     )
