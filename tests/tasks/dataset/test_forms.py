@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks import dataset_names
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset import Dataset
 from advsweep.tasks.dataset_forms import FormError, recognise
@@ -990,3 +992,17 @@ def test_system_messages_of_the_data_reach_the_model(write: Write) -> None:
     plain = Dataset(data=data, train_split="", prompt="plain", verifier="numeric")
     assert plain.has_system_messages
     assert plain.protocol()["system"] not in ("none", task.protocol()["system"])
+
+
+def test_the_page_has_the_names_of_columns() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
+    roles = {
+        "question": dataset_names.QUESTIONS,
+        "text before it": dataset_names.CONTEXTS,
+        "options": dataset_names.OPTIONS,
+        "answer": dataset_names.GOLDS,
+        "worked solution": dataset_names.WORKED,
+        "level": dataset_names.LEVELS,
+    }
+    for role, names in roles.items():
+        assert f"| {role} | {', '.join(f'`{name}`' for name in names)} |" in page
