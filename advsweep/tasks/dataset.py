@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _EXAMPLES = 3
 _SAMPLED = 100  # reference answers that are read before anything starts
 _checked: set[tuple[str, str]] = set()
+_CONSEQUENCES = {
+    Outcome.CORRECT: "count as correct",
+    Outcome.WRONG: "count as wrong",
+    Outcome.UNSCORABLE: "could not be scored",
+}
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
 
 
@@ -226,8 +231,7 @@ class Dataset(RewardedTask, DataTask):
         found: dict[tuple[str, str], list[str]] = {}
         for problem, verdict in zip(problems, verdicts, strict=True):
             if verdict.reason:
-                wrong = verdict.outcome is Outcome.WRONG
-                what = "count as wrong" if wrong else "could not be scored"
+                what = _CONSEQUENCES[verdict.outcome]
                 found.setdefault((what, verdict.reason), []).append(problem.id)
         for (what, reason), ids in found.items():
             warnings.warn(

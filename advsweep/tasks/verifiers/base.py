@@ -31,7 +31,8 @@ class Verdict(NamedTuple):
         answer: the answer in the completion, in a canonical spelling where that is cheap; None if
             there is no readable answer.
         reason: why the completion could not be scored; or why it is wrong without having been
-            judged (it took too long, ended the process or raised an error); else empty.
+            judged (it took too long, ended the process or raised an error); or what is odd about a
+            correct one; else empty.
     """
 
     outcome: Outcome

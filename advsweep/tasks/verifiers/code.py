@@ -18,7 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -35,20 +35,12 @@ from advsweep.tasks.verifiers.base import (
     run_code_allowed,
     verdict,
 )
-from advsweep.tasks.verifiers.inside import STARTED
-from advsweep.tasks.verifiers.isolation import end_with_parent, hide_memory
+from advsweep.tasks.verifiers.inside import INCONSISTENT, SETTINGS_DIGITS, STARTED
+from advsweep.tasks.verifiers.isolation import SCRATCH, end_with_parent, hide_memory
 from advsweep.tasks.verifiers.submission import ProgramTests
 
-# A package of this name that has nothing but its folder: the real one would import a registry, and
-# double the time that a program takes to start.
-_START = """
-import sys, types
-package = types.ModuleType("advsweep.tasks.verifiers")
-package.__path__ = [{folder!r}]
-sys.modules[package.__name__] = package
-from advsweep.tasks.verifiers import inside
-inside.main({settings!r})
-"""
+# The folder of the module that Python runs before anything else.
+_START = str(Path(__file__).with_name("start"))
 
 _UNSHARE = (
     *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
@@ -112,7 +104,8 @@ class Code(Verifier):
     name: ClassVar[str] = "code"
     retired: ClassVar[Retired] = {"enabled": (), "slow_is_wrong": (), "url": ("",)}
     memory_limit: ClassVar[int | None] = None
-    revision: ClassVar[int] = 3  # in 2, tests could use objects of the program
+    # In 2, tests could use objects of the program; in 3, scripts shared a process.
+    revision: ClassVar[int] = 4
 
     isolation: Isolation = option(
         "namespaces",
@@ -122,6 +115,11 @@ class Code(Verifier):
     memory_mb: int = option(512, ge=64, help="address space that a program has, in MiB")
     file_mb: int = option(8, ge=1, help="largest file that a program may write, in MiB")
     processes: int = option(16, ge=1, help="processes and threads that a program may have")
+    tolerance: float = option(
+        1e-6,
+        ge=0,
+        help="difference, absolute or relative, of a fraction that a script prints",
+    )
     trusted_tests: bool = option(
         False,
         absent=False,
@@ -194,8 +192,12 @@ class Code(Verifier):
             return verdict(False, None)
         return self.run(program, ProgramTests.of(reference))
 
-    def run(self, program: str, tests: ProgramTests) -> Verdict:
-        """Run a program and its tests under a supervisor of their own, which ends all processes."""
+    def run(self, program: str, tests: ProgramTests, controls: Sequence[str] = ()) -> Verdict:
+        """Run a program and its tests under a supervisor of their own, which ends all processes.
+
+        Args:
+            controls: programs that are tried in its place, until one passes.
+        """
         # Only the process of the tests ever has it, so a program cannot print it.
         word = secrets.token_hex(16)
         # Soft and hard ones, so that no program can raise them. Without namespaces, a limit on
@@ -205,32 +207,38 @@ class Code(Verifier):
         most = {"CPU": math.ceil(self.seconds), "AS": self.memory_mb * 2**20, "FSIZE": file}
         most |= {"NPROC": self.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
         scratch = {"size": _FILES_OF_DISK * file, "files": _FILES}
-        settings = {
-            "seconds": self.seconds + STARTING_SECONDS,
-            "limits": [(name, n, n) for name, n in most.items()],
-            "root": _folders() | scratch if namespaces else None,
-        }
-        start = _START.format(folder=str(Path(__file__).parent), settings=settings)
+        folder = SCRATCH if namespaces else self._new_folder()
+        settings = json.dumps(
+            {
+                "seconds": self.seconds + STARTING_SECONDS,
+                "limits": [(name, n, n) for name, n in most.items()],
+                "root": _folders() | scratch if namespaces else None,
+                "readable": _folders()["python"],
+                "controls": controls,
+            }
+        ).encode()
+        order = json.dumps(tests.order(program, word, tolerance=self.tolerance)).encode()
+        # By a pipe: what stands in the arguments could be read in /proc.
+        given = f"{len(settings):0{SETTINGS_DIGITS}}".encode() + settings + order + b"\n"
         with (
             tempfile.TemporaryFile() as errors,
             subprocess.Popen(
-                # -I: no module of the working folder and no variable of the environment takes part.
-                [*(_UNSHARE if namespaces else ()), sys.executable, "-I", "-c", start],
+                # `start` runs before Python looks at the file, which is that of a script.
+                [*(_UNSHARE if namespaces else ()), sys.executable, f"{folder}/main.py"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd="/",
-                # Nothing of this process's environment, which may hold keys.
-                env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
+                # Nothing of this process's environment, which may hold keys, and no folder that
+                # others could write modules to.
+                env={"PATH": os.defpath, "HOME": "/", "LANG": "C.UTF-8", "PYTHONPATH": _START},
                 start_new_session=True,
                 preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
             ) as supervisor,
         ):
             try:
                 output, _ = supervisor.communicate(
-                    # By a pipe: what stands in the arguments could be read in /proc.
-                    f"{json.dumps(tests.order(program, word))}\n".encode(),
-                    self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS,
+                    given, self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
                 )
             except BaseException as error:
                 # All that runs in its process namespace ends with it.
@@ -243,7 +251,14 @@ class Code(Verifier):
                 text = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
                 reason = f"its process did not start ({text[:200] or 'no answer'})"
                 return Verdict(Outcome.UNSCORABLE, program, reason)
-        return verdict(output == f"{STARTED}{word}\n".encode(), program)
+        passed = f"{STARTED}{word}\n".encode()
+        if output == passed[:-1] + f"{INCONSISTENT}\n".encode():
+            return Verdict(Outcome.CORRECT, program, "it answered equal calls differently")
+        return verdict(output == passed, program)
+
+    def _new_folder(self) -> str:
+        """Return the path of a folder that does not exist; the supervisor makes and removes it."""
+        return f"{tempfile.gettempdir()}/advsweep-code-{secrets.token_hex(8)}"
 
     def solution(self, reference: ReferenceAnswer) -> str:
         """Return a program that passes the tests, if the data has one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import resource
 import signal
@@ -48,10 +49,15 @@ _SOCKET_OWNERS = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _JOIN_SESSION_KEYRING = 1  # KEYCTL_JOIN_SESSION_KEYRING
 _ALLOW, _DENY = 0x7FFF0000, 0x00050000 | errno.EPERM  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06  # BPF instructions
+_STEP = struct.Struct("=HBBI")
+_OWN_PROCESS = struct.pack("=I", 0x7EADBEEF)  # larger than the number of any process
 
 # The numbers of these calls are the same on all architectures.
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_LANDLOCK_WRITE_FILE, _LANDLOCK_TRUNCATE = 1 << 1, 1 << 14
+_LANDLOCK_EXECUTE, _LANDLOCK_READ_FILE, _LANDLOCK_READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_LANDLOCK_READ = _LANDLOCK_EXECUTE | _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR
+_LANDLOCK_TRUNCATE = 1 << 14
+_LANDLOCK_WRITE_FILES = (1 << 1) | _LANDLOCK_TRUNCATE  # the rights to write that files have
 _LANDLOCK_WRITE = 0b1_1111_1111_0010  # to write and remove files, to make them of any kind
 _LANDLOCK_SCOPES = 0b11  # abstract sockets and signals
 _LANDLOCK_ABI = {"refer": 2, "truncate": 3, "scopes": 6}
@@ -64,6 +70,19 @@ _SYSTEM = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
     *("/etc/localtime",),
 )
+# What else programs read without namespaces: names, network settings, the kernel's state.
+_SETTINGS = (
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf"),
+    *("/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/mime.types"),
+    *(
+        "/etc/ssl/openssl.cnf",
+        "/etc/ssl/certs",
+        "/etc/pki/tls/openssl.cnf",
+        "/etc/localtime",
+        "/etc/timezone",
+    ),
+)
+_STATE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {
     "/dev/shm": SCRATCH,
@@ -104,6 +123,11 @@ def _prctl(*arguments: Any) -> None:
 def hide_memory() -> None:
     """Forbid other processes of the user to read this process's memory and descriptors."""
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def show_memory() -> None:
+    """Take back `hide_memory`, as for a program that another one has just started."""
+    _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def end_with_parent() -> None:
@@ -158,12 +182,25 @@ def forbid_calls(*, own_processes: bool) -> None:
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in _AUDIT_ARCHITECTURES:
         return
+    # The filter refuses all keys; should it miss a way to them, there are none of the caller.
+    _LIBC.syscall(_numbers_of_forbidden(machine)["keyctl"], _JOIN_SESSION_KEYRING, None)
+    code = _filter(machine, own_processes).replace(_OWN_PROCESS, struct.pack("=I", os.getpid()))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HP", len(code) // _STEP.size, ctypes.addressof(buffer))
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program)
+
+
+def _numbers_of_forbidden(machine: str) -> dict[str, int]:
     place = list(_AUDIT_ARCHITECTURES).index(machine)
     lists = [call.split() for call in _FORBIDDEN.split(",")]
-    forbidden = {name: int(numbers[place]) for name, *numbers in lists}
-    # The filter refuses all keys; should it miss a way to them, there are none of the caller.
-    _LIBC.syscall(forbidden["keyctl"], _JOIN_SESSION_KEYRING, None)
-    own = os.getpid()
+    return {name: int(numbers[place]) for name, *numbers in lists}
+
+
+@functools.cache
+def _filter(machine: str, own_processes: bool) -> bytes:
+    """Return the filter of calls, in which `_OWN_PROCESS` stands for the process."""
+    place = list(_AUDIT_ARCHITECTURES).index(machine)
+    (own,) = struct.unpack("=I", _OWN_PROCESS)
     # A call, the number of its argument, and the verdicts on some of its values and on others.
     checked: list[tuple[tuple[int, int], int, tuple[int, ...], int, int]] = [
         (_PRLIMIT, 0, (0, own), _ALLOW, _DENY),
@@ -178,7 +215,7 @@ def forbid_calls(*, own_processes: bool) -> None:
         *((_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCHITECTURES[machine]), (_RETURN, 0, 0, _DENY)),
         *((_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _DENY)),
     ]
-    for number in forbidden.values():
+    for number in _numbers_of_forbidden(machine).values():
         steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _DENY)]
     for call, argument, values, these, others in checked:
         steps += [(_EQUAL, 0, 2 + 2 * len(values), call[place]), (_LOAD, 0, 0, 16 + 8 * argument)]
@@ -186,31 +223,46 @@ def forbid_calls(*, own_processes: bool) -> None:
             steps += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, these)]
         steps += [(_RETURN, 0, 0, others)]
     steps += [(_RETURN, 0, 0, _ALLOW)]
-    code = b"".join(struct.pack("HBBI", *step) for step in steps)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("HP", len(steps), ctypes.addressof(buffer))
-    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program)
+    return b"".join(_STEP.pack(*step) for step in steps)
 
 
-def stay_in(folder: str) -> None:
-    """With Landlock in the kernel: forbid to write elsewhere and to reach other processes."""
+def landlock_version() -> int:
+    """Return the version of Landlock in the kernel; 0 if it has none."""
     if sys.platform != "linux":
-        return
+        return 0
+    return max(int(_LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)), 0)
+
+
+def stay_in(folder: str, readable: Sequence[str]) -> None:
+    """With Landlock in the kernel: forbid to read and write elsewhere, and to reach processes.
+
+    Args:
+        folder: the only folder to write to.
+        readable: folders of Python to read in addition to the system's.
+    """
     # Older kernels know fewer rights, and refuse a rule set that names others.
-    version = _LIBC.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
+    version = landlock_version()
     if version < 1:
         return
-    files = _LANDLOCK_WRITE
+    writing = _LANDLOCK_WRITE
     if version >= _LANDLOCK_ABI["refer"]:
-        files |= 1 << 13  # to move files between folders
+        writing |= 1 << 13  # to move files between folders
     if version >= _LANDLOCK_ABI["truncate"]:
-        files |= _LANDLOCK_TRUNCATE
+        writing |= _LANDLOCK_TRUNCATE
     scopes = _LANDLOCK_SCOPES if version >= _LANDLOCK_ABI["scopes"] else 0
-    ruleset = (ctypes.c_uint64 * 3)(files, 0, scopes)
+    ruleset = (ctypes.c_uint64 * 3)(writing | _LANDLOCK_READ, 0, scopes)
     size = ctypes.sizeof(ruleset) if scopes else ctypes.sizeof(ctypes.c_uint64)
     domain = _call("syscall", _LANDLOCK_CREATE_RULESET, ruleset, ctypes.c_size_t(size), 0)
-    for path, allowed in ((folder, files), (os.devnull, files & _LANDLOCK_WRITE_FILE)):
+    of_files = _LANDLOCK_READ_FILE | _LANDLOCK_EXECUTE | (writing & _LANDLOCK_WRITE_FILES)
+    rights = dict.fromkeys((*_SYSTEM, *_SETTINGS, *_STATE, *readable), _LANDLOCK_READ)
+    rights |= dict.fromkeys((f"/dev/{name}" for name in _DEVICES), of_files)
+    rights[folder] = writing | _LANDLOCK_READ
+    for path, allowed in rights.items():
+        if not os.path.exists(path):
+            continue
         place = os.open(path, os.O_PATH)
+        # The rights of folders are refused for a file.
+        allowed &= -1 if os.path.isdir(path) else of_files
         rule = struct.pack("=Qi", allowed, place)
         _call("syscall", _LANDLOCK_ADD_RULE, domain, 1, rule, 0)
         os.close(place)

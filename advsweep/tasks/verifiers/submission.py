@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from advsweep.tasks.verifiers.inside import CLASS, ITERATOR
+from advsweep.tasks.verifiers.messages import ITERATOR
+from advsweep.tasks.verifiers.tester import CLASS, STATEMENT
 
 # Names of the standard library that tests without a known solution may use without an import.
 _WELL_KNOWN = {
@@ -44,6 +45,8 @@ _MODULES = (
 )
 _CANDIDATE = "candidate"  # the function under test, as HumanEval's tests call it
 _SHOWN = 60  # characters of an expression
+# LeetCode's own signatures use these names, and it supplies them.
+_TYPING = "from typing import *"
 
 
 @dataclass(frozen=True)
@@ -121,26 +124,60 @@ class ProgramTests:
         text = " ".join((ast.get_source_segment(source, node) or "").split())
         return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
-    def order(self, program: str, word: str) -> dict[str, Any]:
-        """Return the order for `inside.tester.Tester`.
+    def order(self, program: str, word: str, *, tolerance: float = 0.0) -> dict[str, Any]:
+        """Return the order for `tester.Tester`.
 
         Args:
             word: a secret that is written at the end of the tests; an exit code would be easier
                 to forge.
+            tolerance: that of fractions that a script prints.
         """
         names, imports = self.names
         # The rest of the setup may tell the program what it has to return.
         given = [ast.unparse(node) for node in _parse(self.setup) if _is_import(node)]
+        if CLASS in names:
+            given.insert(0, _TYPING)
+        is_trusted = bool(self.live_object)
         return {
             "program": program,
             "scripts": self.scripts,
-            "tests": self.python,
+            "tests": self.python if is_trusted else _mark_statements(self.python),
+            "tolerance": tolerance,
             "names": names,
             "setup": f"{imports}\n{self.setup}",
             "given": "\n".join(given),
-            "trusted": bool(self.live_object),
+            "trusted": is_trusted,
             "word": word,
         }
+
+
+class _StatementMarker(ast.NodeTransformer):
+    """Marks the calls whose results nothing uses, except perhaps that they are None."""
+
+    def __init__(self) -> None:
+        self.has_marked = False
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        self._mark(node.value)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
+        if ast.unparse(node.comparators[0]) == "None" and len(node.comparators) == 1:
+            self._mark(node.left)
+        return node
+
+    def _mark(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Call):
+            name = ast.Name(id=STATEMENT, ctx=ast.Load())
+            node.func = ast.Call(func=name, args=[node.func], keywords=[])
+            self.has_marked = True
+
+
+def _mark_statements(source: str) -> str:
+    """Let calls that are statements, or compared with None alone, change their arguments."""
+    marker = _StatementMarker()
+    tree = marker.visit(ast.Module(body=_parse(source), type_ignores=[]))
+    return ast.unparse(ast.fix_missing_locations(tree)) if marker.has_marked else source
 
 
 def _live(source: str, name: str) -> ast.AST | None:

@@ -117,7 +117,7 @@ def test_programs_run_with_the_consent_of_the_environment_alone(
     verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 30.0, **config})
     assert not config.keys() & verifier.plain().keys()
     assert verifier.identity()["url"] == ""  # as in older versions, which had that option
-    assert verifier.describe() == "code revision=3 isolation=limits seconds=30.0"
+    assert verifier.describe() == "code revision=4 isolation=limits seconds=30.0"
     monkeypatch.setenv(RUN_CODE, "")
     with pytest.raises(ConfigError, match=r"--run-code or ADVSWEEP_RUN_CODE=1 allows it"):
         verifier.check_consent()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 from advsweep.tasks.verifiers.base import RUN_CODE
 from advsweep.tasks.verifiers.code import Code, namespaces_missing
-from advsweep.tasks.verifiers.inside import (
+from advsweep.tasks.verifiers.messages import (
     DEPTH,
     Channel,
     NotPlainError,
@@ -277,12 +277,91 @@ def test_outputs_are_compared_by_lines_and_numbers(make: Callable[..., Code]) ->
         ("", "", True),
         ("1e400", "1e400", True),
         ("True", "true", False),
+        ("\n1", "1", False),
+        ("1_000", "1000", False),
+        ("\u0661", "1", False),
+        ("1e3", "1000", False),
+        ("007", "7", False),
+        ("101", "0101", False),
+        ("1e-06", "0.000001", True),
+        ("0.3333333333333333", "0.333333", True),
+        ("0.3334", "0.333333", False),
+        ("1000000.5", "1000000.0", True),
+        ("6.9999999", "7", False),
+        ("7.0", "7", True),
+        ("1\r\n2\r\n", "1\n2\n", True),
+        ("1\n2\n", "1\r\n2\r\n", True),
+        ("1" * 5000, "1" * 5000 + ".0", True),
+        ("inf", "0.5", False),
+        ("nan", "0.5", False),
+        ("1e999", "0.5", False),
     ]
     verifier = make()
     for printed, expected, same in cases:
         gold = {"tests": [{"input": "", "output": expected}], "setup": ""}
         found = verifier.judge(gold, f"print({printed!r})").outcome
         assert (found is Outcome.CORRECT) is same, (printed, expected)
+
+
+@pytest.mark.parametrize(
+    ("program", "test"),
+    [
+        # A call whose result is not used may change its arguments, whatever it returns.
+        ("def f(x):\n    x.sort()\n    return len(x)", "x = [2, 1]\nf(x)\nassert x == [1, 2]"),
+        ("def f(x): x.sort()", "x = [2, 1]\nassert f(x) is None\nassert x == [1, 2]"),
+        (
+            "def f(x): x.sort()",
+            "def check(candidate):\n    x = [2, 1]\n    candidate(x)\n    assert x == [1, 2]\ncheck(f)",
+        ),
+        (
+            "class Solution:\n    def g(self, x): x[0] = 5",
+            "x = [2, 1]\nSolution().g(x)\nassert x == [5, 1]",
+        ),
+        (
+            "from collections import OrderedDict\ndef f(): return OrderedDict(a=1, b=2)",
+            "from collections import OrderedDict\nassert f() == OrderedDict(a=1, b=2) and f() == {'b': 2, 'a': 1}",
+        ),
+        ("def f(x): return str(x)[:3]", "assert f(10 ** 5000) == '100'"),
+        (
+            "class Solution:\n    def f(self, x: Optional[List[int]]) -> Dict[str, int]: return {}",
+            "assert Solution().f([1]) == {}",
+        ),
+        ("def f(x: int): return f.__annotations__['x'] is int", "assert f(1) is True"),
+    ],
+)
+def test_a_right_program_is_correct(make: Callable[..., Code], program: str, test: str) -> None:
+    assert make().judge({"tests": [test], "setup": ""}, program).outcome is Outcome.CORRECT
+
+
+@pytest.mark.parametrize(
+    ("program", "test"),
+    [
+        # It empties what its result is compared with.
+        ("def f(x):\n    x.clear()", "x = {1: 2}\nassert f(x) == x.get(1)"),
+        ("def f(x):\n    x.clear()", "x = [1]\nr = f(x)\nassert r is None and x == []"),
+        (
+            "from collections import OrderedDict\ndef f(): return OrderedDict(b=2, a=1)",
+            "from collections import OrderedDict\nassert f() == OrderedDict(a=1, b=2)",
+        ),
+        ("def f(x: Nope): return x", "assert f(1) == 1"),
+        ("def f(x: List[int]): return x", "assert f(1) == 1"),
+    ],
+)
+def test_a_program_that_plain_python_would_not_pass_is_wrong(
+    make: Callable[..., Code], program: str, test: str
+) -> None:
+    assert make().judge({"tests": [test], "setup": ""}, program).outcome is Outcome.WRONG
+
+
+def test_a_program_that_answers_equal_calls_differently_is_named(make: Callable[..., Code]) -> None:
+    gold = {"tests": ["assert f(1) in (0, 1)", "assert f(1) in (0, 1)"], "setup": ""}
+    changing = "n = 1\ndef f(x):\n    global n\n    n = 1 - n\n    return n"
+    found = make().judge(gold, changing)
+    assert (found.outcome, found.reason) == (
+        Outcome.CORRECT,
+        "it answered equal calls differently",
+    )
+    assert make().judge(gold, "def f(x): return 1").reason == ""
 
 
 PLAIN = st.recursive(
@@ -308,8 +387,8 @@ PLAIN = st.recursive(
 
 def _typed(value: Any) -> Any:
     """A value with the types of all that it contains; numbers as exact texts."""
-    if type(value) is dict:
-        return "dict", [(_typed(key), _typed(item)) for key, item in value.items()]
+    if type(value) in (dict, OrderedDict):
+        return type(value).__name__, [(_typed(key), _typed(item)) for key, item in value.items()]
     if type(value) in (list, tuple):
         return type(value).__name__, [_typed(item) for item in value]
     if type(value) in (set, frozenset):
@@ -351,7 +430,7 @@ def test_values_of_subclasses_arrive_as_those_of_their_base() -> None:
         __index__ = __hex__ = __abs__ = __int__
 
     values = [Counter("aab"), Number(6), Number(2**70), {Number(2): OrderedDict(a=bytearray(b"b"))}]
-    expected = [{"a": 2, "b": 1}, 6, 2**70, {2: {"a": b"b"}}]
+    expected = [{"a": 2, "b": 1}, 6, 2**70, {2: OrderedDict(a=b"b")}]
     assert _typed(decode(encode(values))) == _typed(expected)
     assert list(decode(encode(zip("ab", "cd", strict=True)))) == [("a", "c"), ("b", "d")]
 
