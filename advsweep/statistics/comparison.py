@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import scipy as sp
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # What tells seeds apart: numbers, or what stands for an unknown one.
 Seed = TypeVar("Seed", bound=Hashable)
+K = TypeVar("K", bound=Hashable)
 
 _TAIL = 0.05
 # Two methods have one difference, whose own spread is all that there is.
@@ -271,11 +272,82 @@ def compare_seeds(
         pooled: of a paired comparison, as in `compare_paired`.
     """
     # One shared seed has no spread of differences, while two samples may have one each.
-    usable = [seed for seed in a if seed in b and math.isfinite(a[seed] - b[seed])]
+    usable = shared_seeds(a, b)
     if len(usable) < 2:
         return compare_unpaired(list(a.values()), list(b.values()))
     of_a, of_b = ([own[seed] for seed in usable] for own in (a, b))
     return compare_paired(of_a, of_b, pooled=pooled)
+
+
+@dataclass(frozen=True)
+class DesignSpread(Generic[K]):
+    """The common spread of the arms of a design on some seeds.
+
+    Attributes:
+        pooled: the spread of the difference of two of them; None if they have none in common.
+        wider: the arms whose own spread is larger: `pooled` is not for their differences.
+    """
+
+    pooled: PooledSpread | None
+    wider: frozenset[K]
+
+    def of(self, one: K, other: K) -> PooledSpread | None:
+        """Return the spread of the difference of two arms; None if they have one of their own."""
+        return None if one in self.wider or other in self.wider else self.pooled
+
+
+def spread_of_design(
+    arms: Mapping[K, Mapping[Seed, float]], seeds: Sequence[Seed]
+) -> DesignSpread[K]:
+    """Return the common spread of the arms that ran some seeds, each on these seeds alone.
+
+    Arms that lack one of the seeds take no part.
+
+    Args:
+        arms: the value of each seed, of all arms of a design: those that ran the same tasks from
+            the same bases. Values that are not finite count as missing.
+        seeds: those that the two arms of a difference share.
+    """
+    values = {name: [own.get(seed, math.nan) for seed in seeds] for name, own in arms.items()}
+    whole = {name: own for name, own in values.items() if all(map(math.isfinite, own))}
+    found = pool_spread([*whole.values()]) if whole and seeds else None
+    if found is None:
+        return DesignSpread(None, frozenset())
+    wider = [name for name, is_wider in zip(whole, found.wider, strict=True) if is_wider]
+    return DesignSpread(found.pooled, frozenset(wider))
+
+
+def compare_arms(arms: Mapping[K, Mapping[Seed, float]], one: K, other: K) -> Comparison:
+    """Compare two arms of a design, as reports do: with the spread of all of its arms.
+
+    This is the rule of every interval of the project; `advsweep.report` adds what tells designs
+    apart. Pass all arms of the design, whichever of them are of interest.
+
+    Args:
+        arms: as of `spread_of_design`.
+        one, other: names of two arms; the difference is that of `one` less `other`.
+    """
+    seeds = shared_seeds(arms[one], arms[other])
+    pooled = None
+    if not differ_equally(arms[one], arms[other]):
+        pooled = spread_of_design(arms, seeds).of(one, other)
+    return compare_seeds(arms[one], arms[other], pooled)
+
+
+def shared_seeds(a: Mapping[Seed, float], b: Mapping[Seed, float]) -> tuple[Seed, ...]:
+    """Return the seeds that have a finite value in both, in the order of the first."""
+    return tuple(seed for seed in a if seed in b and math.isfinite(a[seed] - b[seed]))
+
+
+def differ_equally(a: Mapping[Seed, float], b: Mapping[Seed, float]) -> bool:
+    """Tell whether two arms differ by the same number on every seed: it has no spread to test.
+
+    Costs do, and the same runs, whose difference is 0.
+    """
+    seeds = shared_seeds(a, b)
+    differences = np.array([a[seed] - b[seed] for seed in seeds])
+    scale = max((max(abs(a[seed]), abs(b[seed])) for seed in seeds), default=0.0)
+    return len(differences) > 1 and sample_sd(differences, scale) == 0
 
 
 def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:

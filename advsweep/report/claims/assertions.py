@@ -29,12 +29,12 @@ from advsweep.report.data.runs import name_group, parse_where, show_key
 from advsweep.report.tables.comparison import (
     LEVEL,
     BaselineRows,
-    Spreads,
     count_seeds,
     parse_baseline,
     show_seeds,
     with_baseline,
 )
+from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 from advsweep.store.records import SeedKey, seed_order
@@ -355,7 +355,7 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
         sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
         pooled = None
         if assertion.is_of_two_rows:
-            spreads = Spreads(report.rows, report.tuned)
+            spreads = Spreads(report.arms)
             pooled = spreads.pooled(rows[0], rows[1], assertion.terms[0].column)
         found = compare_paired(sums, np.zeros(len(sums)), level, pooled=pooled)
     elif len(varying) == 2:

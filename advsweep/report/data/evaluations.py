@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from advsweep.errors import ReportError, counted
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -18,6 +18,8 @@ from advsweep.tasks.base import Split, Task
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import Floor
+
+V = TypeVar("V")
 
 # Settings that do not change how samples were drawn.
 _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
@@ -76,6 +78,21 @@ class TaskEvaluations:
     settings: Mapping[int, TaskSettings] = field(default_factory=dict)
     selected: Mapping[int, EvaluationRecord] = field(default_factory=dict)
 
+    def without(self, run_ids: Collection[int]) -> TaskEvaluations:
+        """Return the evaluations of the other runs."""
+
+        def of_others(records: Mapping[int, V]) -> dict[int, V]:
+            return {run_id: own for run_id, own in records.items() if run_id not in run_ids}
+
+        return replace(
+            self,
+            final=of_others(self.final),
+            base=of_others(self.base),
+            along=of_others(self.along),
+            settings=of_others(self.settings),
+            selected=of_others(self.selected),
+        )
+
     def floors(self, record: EvaluationRecord) -> Mapping[str, Floor]:
         """Return the chance baselines of an evaluation's problems by name; none without any.
 
@@ -125,6 +142,14 @@ class EvaluationsByTask:
         """The tasks other than the main one, sorted."""
         return sorted(set(self.tasks) - {self.main})
 
+    def without(self, run_ids: Collection[int]) -> EvaluationsByTask:
+        """Return the evaluations of the other runs."""
+        return replace(
+            self,
+            tasks={name: task.without(run_ids) for name, task in self.tasks.items()},
+            train={name: task.without(run_ids) for name, task in self.train.items()},
+        )
+
     @property
     def final(self) -> list[EvaluationRecord]:
         """The final evaluations on all tasks."""
@@ -150,7 +175,12 @@ class EvaluationsByTask:
 
 
 def select_evaluations(
-    store: Store, runs: Sequence[RunRecord], *, along: bool = False, mixed: bool = False
+    store: Store,
+    runs: Sequence[RunRecord],
+    *,
+    lending: Sequence[RunRecord] = (),
+    along: bool = False,
+    mixed: bool = False,
 ) -> EvaluationsByTask:
     """Select for each task the evaluations by a protocol that all evaluated runs share.
 
@@ -159,14 +189,17 @@ def select_evaluations(
     on, or else the task that was evaluated last.
 
     Args:
+        lending: further runs, whose evaluations by that protocol are selected too. They do not
+            decide which it is.
         along: read evaluations within the training, too.
         mixed: select each run's last evaluation, whatever its protocol.
 
     Raises:
         ReportError: no task has a shared protocol; the message names the keys that differ.
     """
-    steps = {run.id: run.steps for run in runs}
-    settings = {run.id: TaskSettings.of(run) for run in runs if not is_imported(run.config)}
+    read = [*runs, *lending]
+    steps = {run.id: run.steps for run in read}
+    settings = {run.id: TaskSettings.of(run) for run in read if not is_imported(run.config)}
     records = store.evaluations.select(list(settings), ends_only=not along)
     if imported := list(steps.keys() - settings.keys()):
         # Other trainers may evaluate before the last step: the last evaluation counts.
@@ -175,11 +208,13 @@ def select_evaluations(
         steps |= {run_id: step for run_id, step in last.items() if run_id is not None}
         records = [*records, *(r for r in theirs if along or r.step in (0, last[r.run_id]))]
         records.sort(key=lambda record: (record.run_id or 0, record.step))
-    tasks, differing = _by_task(records, store.evaluations.of_models(), steps, settings, mixed)
+    lenders = frozenset(run.id for run in lending)
+    of_models = store.evaluations.of_models()
+    tasks, differing = _by_task(records, of_models, steps, settings, mixed, lenders)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
-    train, _ = _by_task(on_training, [], steps, settings, mixed)
+    train, _ = _by_task(on_training, [], steps, settings, mixed, lenders)
     if along:
         tasks = _with_selected(store, tasks, list(steps))
     own = [run.config.get("task", {}).get("name") for run in runs]
@@ -228,12 +263,14 @@ def _by_task(
     steps: Mapping[int, int],
     settings: Mapping[int, TaskSettings],
     mixed: bool,
+    lenders: frozenset[int],
 ) -> tuple[dict[str, TaskEvaluations], dict[str, str]]:
     """Return the evaluations by task, and why those of a task were not made alike.
 
     Args:
         steps: the last step of each run that is evaluated.
         settings: each run's own task.
+        lenders: runs that do not decide which protocol counts.
     """
     listed: dict[str, set[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
     for record in of_runs:
@@ -269,7 +306,8 @@ def _by_task(
     differing: dict[str, str] = {}
     for task, records in by_task.items():
         ends = {i: {k: r for k, r in own if r.step == steps[i]} for i, own in records.items()}
-        finals = {run_id: found for run_id, found in ends.items() if found}
+        of_lenders = {i: found for i, found in ends.items() if found and i in lenders}
+        finals = {i: found for i, found in ends.items() if found and i not in lenders}
         if not finals:
             continue
         # Numbers of other protocols (fewer samples, another temperature) are other quantities: one
@@ -284,6 +322,11 @@ def _by_task(
         else:
             differing[task] = _describe_differing(finals, protocols)
             continue
+        for run_id, own in of_lenders.items():
+            alike = [key for key in own if key in chosen.values()]
+            if alike:
+                chosen[run_id] = alike[0]
+        finals |= {run_id: own for run_id, own in of_lenders.items() if run_id in chosen}
         along = {}
         for run_id, key in chosen.items():
             # Within the training evaluations may have another number of samples.

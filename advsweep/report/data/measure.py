@@ -106,12 +106,19 @@ class Measures:
 
     Args:
         evaluated: with the evaluations within the training if a column is made of curves.
+        refuse_absent: whether a cutoff is refused whose curve no run has.
     """
 
     def __init__(
-        self, store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask
+        self,
+        store: Store,
+        runs: Sequence[RunRecord],
+        evaluated: EvaluationsByTask,
+        *,
+        refuse_absent: bool = True,
     ) -> None:
         self._store = store
+        self._refuse_absent = refuse_absent
         self._runs = runs
         self._ids = [run.id for run in runs]
         self._evaluated = evaluated
@@ -219,7 +226,7 @@ class Measures:
         found = self.curves(column)
         if column.metric is None:
             return found
-        if not found:
+        if not found and self._refuse_absent:
             known = self._store.metrics.names(self._runs[0].id)
             raise NotFoundError(
                 f"{origin}: no run has a metric '{cutoff.what}'; {nearest(cutoff.what, known)}"
@@ -254,8 +261,8 @@ class Measures:
                     gaps[run_id] = gap, lengths[run_id]
         return Arrivals(steps, gaps)
 
-    def compare_at(self, at: Cutoff) -> tuple[Arrivals, str]:
-        """Return where each run is compared with `--at`, and what that is in words.
+    def compare_at(self, at: Cutoff) -> tuple[Cutoff, Arrivals, str]:
+        """Return the cutoff of `--at` with its value, where each run comes to it, and it in words.
 
         Raises:
             NotFoundError: no run has the metric of the cutoff.
@@ -275,8 +282,8 @@ class Measures:
             raise ReportError(f"--at {at.text}: {why}")
         if at.is_cost:
             shown = f"{at.value:.4g}" if at.value and at.value < 1000 else f"{at.value:.0f}"
-            return came, f"each run as it was where it had spent {shown} {at.what}"
-        return came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
+            return at, came, f"each run as it was where it had spent {shown} {at.what}"
+        return at, came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
 
 
 def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:

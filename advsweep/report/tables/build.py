@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.report.data.columns import (
@@ -54,6 +56,7 @@ from advsweep.report.tables.comparison import (
     parse_baseline,
     rank_rows,
 )
+from advsweep.report.tables.designs import lending_runs, make_arms
 from advsweep.report.tables.notes import (
     GUESS,
     caution_of_chance,
@@ -132,7 +135,11 @@ def build_report(
         outcomes = parse_outcomes(store.sweeps.spec(sweep).get(OUTCOMES), f"sweep.{OUTCOMES}")
         declared_by = "the sweep" if outcomes else ""
     along = at is not None or needs_curves([*(columns or ()), *(o.name for o in outcomes)])
-    evaluated = select_evaluations(store, done, along=along)
+    # Runs of the same design that the table does not show lend it their spread.
+    scope = runs if run_ids is None else read_runs(store, sweep)
+    lending = lending_runs(scope, done)
+    read = select_evaluations(store, done, lending=lending, along=along)
+    evaluated = read.without([run.id for run in lending])
     tuning = None if sweep is None else store.sweeps.tuning(sweep)
     tuned = "" if tuning is None else tuning.key
     remarks = [*selection.remarks, *([] if tuning is None else [tuning.text])]
@@ -156,7 +163,7 @@ def build_report(
 
     # Rows: replicates of runs below base models, chance baselines and models without a run.
     measures = Measures(store, done, evaluated)
-    came, where_at = (None, "") if at is None else measures.compare_at(at)
+    spent, came, where_at = (None, None, "") if at is None else measures.compare_at(at)
     numbers = measures.table(measured.values(), came)
     if columns is not None:
         refuse_empty(store, done, evaluated, chosen, numbers)
@@ -168,6 +175,11 @@ def build_report(
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = trained_rows(groups, numbers, visible, by_config, evaluated if at is None else None)
+    every = numbers
+    if lending:
+        lent = _lent(store, done, lending, read, measured.values(), spent)
+        every = pd.concat([numbers, lent])
+    arms = make_arms(trained, shown=done, lending=lending, numbers=every, evaluated=read)
     trained = trained if sort is None else _sort(trained, chosen, sort)
 
     def has_numbers(row: Row) -> bool:
@@ -232,7 +244,7 @@ def build_report(
             and (columns is not None or (column.k is not None and column.select.task is None))
         ]
         own_baseline = replace(compared, tuned=tuned)
-        differences = compare_rows(listed, primary, others, own_baseline, target)
+        differences = compare_rows(listed, arms, primary, others, own_baseline, target)
     shown = [column for column in chosen if column.name in filled]
     tasks = {column.select.task or evaluated.main for column in chosen if column.is_evaluated}
     if any(column.select.is_mean for column in chosen):
@@ -258,12 +270,33 @@ def build_report(
         ),
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
+        arms=tuple(arms),
         ranks=ranks,
         outcomes=tuple(primary),
         declared_by=declared_by,
         differences=differences,
         tuned=tuned,
     )
+
+
+def _lent(
+    store: Store,
+    shown: Sequence[RunRecord],
+    lending: Sequence[RunRecord],
+    evaluated: EvaluationsByTask,
+    columns: Iterable[Column],
+    at: Cutoff | None,
+) -> pd.DataFrame:
+    """Return the numbers of the runs that lend a table their spread, by their ids.
+
+    Args:
+        evaluated: the evaluations of the table's runs, and theirs.
+        at: where the table's runs are compared.
+    """
+    theirs = evaluated.without([run.id for run in shown])
+    measures = Measures(store, lending, theirs, refuse_absent=False)
+    came = None if at is None else measures.arrivals(at, "--at")
+    return measures.table(columns, came)
 
 
 def outcome_choices(

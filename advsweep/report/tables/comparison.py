@@ -9,41 +9,30 @@ significantly better than the rows below it: the 95 % intervals of the differenc
 that to the baseline is significant after the correction. If the best mean is not, nothing in the
 column is marked. Base models take no part: no run trained them.
 
-The spread of a difference is that of the rows' design, or their own. Rows share a design if their
-runs differ in the method alone (estimator, objective, rollout policy), the value that was tuned for
-each included, and have the same seeds. Their spread is then estimated from all of them
-(`statistics.blocks`), so that every command has the same interval and p for the same two rows,
-whichever of them is the baseline.
+The spread of a difference is that of the rows' design, or their own; `designs.py` has the rule.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, parse_where, show_key
-from advsweep.report.tables.types import Difference, Report, Row
+from advsweep.report.tables.designs import Spreads
+from advsweep.report.tables.types import Arm, Difference, Report, Row
 from advsweep.statistics import (
     Comparison,
     RankInterval,
     benjamini_hochberg,
-    compare_seeds,
     improvement_share,
-    pool_spread,
     rank_intervals,
     seeds_needed,
 )
-from advsweep.statistics.comparison import BlockSpread, PooledSpread
-from advsweep.statistics.intervals import sample_sd
-from advsweep.store.records import SeedKey, seed_order
 from advsweep.tasks.controls import CONTROL
 from advsweep.writing import Mark
 
@@ -59,71 +48,6 @@ MOST_SEEDS = 100
 SEEDS_FOR_A_MARK = 3
 
 _SMALLEST = 0.2  # in standard deviations: smaller takes more than MOST_SEEDS
-
-# The components of a method, which is what is compared.
-_ARM = ("estimator", "objective", "rollout", CONTROL)
-
-
-class Spreads:
-    """The common spread of the rows of a report, by column and design."""
-
-    def __init__(self, rows: Sequence[Row] = (), tuned: str = "") -> None:
-        self._tuned = tuned
-        self._rows = rows
-        self._known: dict[tuple[str, str], tuple[BlockSpread | None, list[Row]]] = {}
-
-    def compare(self, row: Row, other: Row, column: str) -> Comparison:
-        """Compare two rows by their seeds; a row of exact numbers has them for every seed."""
-        values, cell = row.by_seed(column), other.cells[column]
-        is_exact = cell.n and not other.seeds
-        others = dict.fromkeys(values, cell.mean) if is_exact else other.by_seed(column)
-        return compare_seeds(values, others, self.pooled(row, other, column))
-
-    def pooled(self, row: Row, other: Row, column: str) -> PooledSpread | None:
-        """Return the spread of two rows' differences; None if they have one of their own."""
-        if row.is_base or other.is_base:
-            return None
-        # Other seeds or settings have another variance: only rows of one design are replicates of
-        # the same experiment, and a few seeds each give too few degrees of freedom alone.
-        design = self._design(row, column)
-        if design != self._design(other, column) or _differ_equally(row, other, column):
-            return None
-        if (column, design) not in self._known:
-            trained = [each for each in self._rows if not each.is_base]
-            alike = [each for each in trained if self._design(each, column) == design]
-            values = [list(_finite(each, column).values()) for each in alike]
-            self._known[column, design] = (pool_spread(values) if values else None, alike)
-        found, alike = self._known[column, design]
-        if found is None:
-            return None
-        # A row that varies more than the others would widen theirs, and get too narrow a one.
-        wider = [found.wider[i] for i, each in enumerate(alike) if each is row or each is other]
-        return None if any(wider) else found.pooled
-
-    def _design(self, row: Row, column: str) -> str:
-        """Names what rows must share: the settings beside the arm's own, and the seeds."""
-        settings = {
-            key: value
-            for key, value in row.group.items()
-            if key.partition(".")[0] not in _ARM and key != self._tuned
-        }
-        seeds = [str(seed) for seed in sorted(_finite(row, column), key=seed_order)]
-        return json.dumps([settings, seeds], sort_keys=True)
-
-
-def _finite(row: Row, column: str) -> dict[SeedKey, float]:
-    return {seed: v for seed, v in row.by_seed(column).items() if math.isfinite(v)}
-
-
-def _differ_equally(row: Row, other: Row, column: str) -> bool:
-    """Tell whether two rows differ by the same number on every seed: it has no spread to test.
-
-    Costs do, and the same runs, whose difference is 0.
-    """
-    values, others = _finite(row, column), _finite(other, column)
-    differences = np.array([value - others[seed] for seed, value in values.items()])
-    scale = max(map(abs, (*values.values(), *others.values())), default=0.0)
-    return len(differences) > 1 and sample_sd(differences, scale) == 0
 
 
 @dataclass(frozen=True)
@@ -219,6 +143,7 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
 
 def compare_rows(
     rows: Sequence[Row],
+    arms: Sequence[Arm],
     outcomes: Sequence[Column],
     others: Sequence[Column],
     baseline: BaselineRows,
@@ -229,12 +154,13 @@ def compare_rows(
     The p values of the primary outcomes are adjusted together, and no others.
 
     Args:
+        arms: those whose spread counts, whether or not they are among the rows.
         outcomes: the primary outcomes.
         others: the columns that are described.
         target: the difference that seeds are counted for; by default the observed one.
     """
     pairs = [(i, baseline.of(row, rows)) for i, row in enumerate(rows) if not row.is_base]
-    spreads = Spreads(rows, baseline.tuned)
+    spreads = Spreads(arms)
     found: list[Difference] = []
     for place, column in enumerate([*outcomes, *others]):
         for row, other in pairs:
@@ -278,7 +204,7 @@ def with_baseline(report: Report, baseline: BaselineRows) -> Report:
         ReportError: a row could be compared with several.
     """
     own = replace(baseline, tuned=report.tuned)
-    differences = compare_rows(report.rows, report.outcomes, (), own)
+    differences = compare_rows(report.rows, report.arms, report.outcomes, (), own)
     return replace(report, baseline=baseline.text, differences=differences)
 
 
@@ -309,7 +235,7 @@ def find_marks(report: Report) -> dict[tuple[int, str], Mark]:
         The marks by row index and column name.
     """
     marks: dict[tuple[int, str], Mark] = {}
-    spreads = Spreads(report.rows, report.tuned)
+    spreads = Spreads(report.arms)
     for column in report.columns:
         is_outcome = find_outcome(column, report.outcomes) is not None
         if column.direction is MetricDirection.NEITHER or not is_outcome or not report.baseline:

@@ -135,9 +135,9 @@ def difference_notes(report: Report) -> list[str]:
     spread = "that of the pairs' differences alone"
     if any(c.pooled for c in compared):
         spread = (
-            "that of a randomised block ANOVA (Fisher, 1935) of the rows with the same seeds and "
-            "settings; a row whose spread is larger than that of the others (F test, p < .05) has "
-            "its own, with n - 1"
+            "that of a randomised block ANOVA (Fisher, 1935) of the sweep's arms that ran the same "
+            "seeds of the same tasks and bases, shown or not; an arm whose spread is larger than "
+            "that of the others (F test, p < .05) has its own, with n - 1"
         )
     test = (
         "paired by seed, with the t-test's p (p perm: of flipped signs); effect: in standard "

@@ -116,6 +116,7 @@ def trained_rows(
                 cells=cells,
                 pruned=pruned.get(runs[0].config_hash, 0),
                 runs=len(runs),
+                arm=runs[0].config_hash,
             )
         )
     return rows

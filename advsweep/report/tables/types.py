@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -70,6 +70,7 @@ class Row:
         cells: the numbers, by column name, also of columns that the table does not show.
         pruned: how many replicates were stopped early; the cells are without them.
         runs: how many runs.
+        arm: the configuration of the runs, as their hash; empty without runs.
     """
 
     group: Group
@@ -79,6 +80,7 @@ class Row:
     pruned: int = 0
     runs: int = 0
     subject: Subject = Subject.RUN
+    arm: str = ""
 
     @property
     def is_base(self) -> bool:
@@ -93,6 +95,38 @@ class Row:
     def by_seed(self, column: str) -> dict[SeedKey, float]:
         """Return the value of each seed: the one place that says which runs of two rows pair."""
         return dict(zip(self.seeds, self.cells[column].values, strict=True))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """All runs of a configuration in a sweep, whether or not the table shows them.
+
+    Attributes:
+        name: the hash of the configuration.
+        row: their numbers.
+        design: the settings of the task and of the model, which arms of one design share.
+        bases: the base model of each seed, as far as it was evaluated.
+        sweeps: those of each seed's run.
+    """
+
+    name: str
+    row: Row
+    design: str
+    bases: Mapping[SeedKey, str]
+    sweeps: Mapping[SeedKey, frozenset[str]]
+
+    def bases_of(self, seeds: Iterable[SeedKey]) -> dict[SeedKey, str]:
+        """Return the base models of some seeds, as far as they are known."""
+        return {seed: self.bases[seed] for seed in seeds if seed in self.bases}
+
+    def starts_from(self, bases: Mapping[SeedKey, str]) -> bool:
+        """Tell whether no seed is known to start from another base model."""
+        return all(self.bases.get(seed, base) == base for seed, base in bases.items())
+
+    def sweeps_of(self, seeds: Iterable[SeedKey]) -> frozenset[str]:
+        """Return the sweeps that have the runs of all of some seeds."""
+        listed = [self.sweeps[seed] for seed in seeds]
+        return frozenset.intersection(*listed) if listed else frozenset()
 
 
 @dataclass(frozen=True)
@@ -147,6 +181,7 @@ class Report:
             column and row.
         tuned: the key whose value each row has chosen for itself; empty for none.
         run_ids: the runs in the table.
+        arms: those of the table's sweep that lend it their spread, shown or not.
         ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
     """
 
@@ -167,6 +202,7 @@ class Report:
     differences: Sequence[Difference] = ()
     tuned: str = ""
     run_ids: frozenset[int] = frozenset()
+    arms: tuple[Arm, ...] = ()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
 
     @property

@@ -41,46 +41,64 @@ def test_rows_of_the_same_seeds_share_their_spread(lab, constant):
     assert a.comparison.low == pytest.approx(-report.differences[0].comparison.high)
 
 
-def test_a_row_that_lacks_a_seed_has_its_own_spread(lab, constant):
+def test_only_the_seeds_that_two_rows_share_count_of_every_arm(lab, constant):
     _fill(lab, constant, {**VALUES, "d": [0.55, None, 0.44]})
-    assert _pooled(build_report(lab.store, "demo")) == {"b": True, "c": True, "d": False}
+    report = build_report(lab.store, "demo")
+    assert _pooled(report) == {"b": True, "c": True, "d": True}
+    of = {report.rows[d.row].group["estimator"]: d.comparison for d in report.differences}
+    # d has no seed 1: it lends nothing to the others, and has the spread of two seeds of all four.
+    assert of["b"].sd == pytest.approx(pool_spread([*VALUES.values()]).pooled.sd)
+    ends = [[own[0], own[2]] for own in VALUES.values()]
+    common = pool_spread([*ends, [0.55, 0.44]])
+    assert (of["d"].n, of["d"].df) == (2, common.pooled.df)
+    assert of["d"].sd == pytest.approx(common.pooled.sd)
 
 
-def test_settings_do_not_share_a_spread(lab, constant):
-    # At a group size of 4 there are two rows, which have their own spread.
-    _fill(lab, constant, VALUES, group_size=8)
-    _fill(lab, constant, {"a": [0.1, 0.9, 0.2], "b": [0.7, 0.1, 0.3]}, group_size=4)
+def test_rows_of_other_tasks_or_models_do_not_share_a_spread(lab, constant):
+    _fill(lab, constant, VALUES, model__width=32)
+    _fill(lab, constant, {"a": [0.1, 0.9, 0.2], "b": [0.7, 0.1, 0.3]}, model__width=64)
     report = build_report(lab.store, "demo", baseline="a")
     found = {
-        (report.rows[d.row].group["group_size"], report.rows[d.row].group["estimator"]): (
+        (report.rows[d.row].group["model.width"], report.rows[d.row].group["estimator"]): (
             d.comparison.pooled
         )
         for d in report.differences
     }
-    assert found == {(8, "b"): True, (8, "c"): True, (4, "b"): False}
+    # Of the wider model there are two arms, which have their own spread.
+    assert found == {(32, "b"): True, (32, "c"): True, (64, "b"): False}
 
 
-def test_methods_with_other_objectives_and_rollouts_share_a_spread(lab, constant):
-    for name, (objective, rollout) in zip(
-        VALUES, (("clipped", "plain"), ("cross_entropy", "plain"), ("clipped", "x")), strict=True
-    ):
-        config = {"objective": {"name": objective}, "rollout": {"name": rollout}}
-        _fill(lab, constant, {name: VALUES[name]}, **config)
-    rows = build_report(lab.store, "demo").rows
-    assert {row.group.get("rollout") for row in rows} == {"plain", "x"}
-    found = Spreads(rows).pooled(rows[0], rows[1], OUTCOME)
+def test_rows_share_a_spread_whichever_key_varies(lab, constant):
+    settings = [
+        {"objective": {"name": "clipped"}, "group_size": 4},
+        {"objective": {"name": "cross_entropy"}, "rollout": {"name": "x"}},
+        {"backend": {"name": "tiny", "stale_steps": 4}, "optimizer": {"name": "adamw", "lr": 1e-3}},
+    ]
+    for config, (name, values) in zip(settings, VALUES.items(), strict=True):
+        _fill(lab, constant, {name: values}, **config)
+    report = build_report(lab.store, "demo", baseline="estimator=a group_size=4")
+    found = Spreads(report.arms).pooled(report.rows[0], report.rows[1], OUTCOME)
     assert found is not None
+    assert found.sd == pytest.approx(pool_spread([*VALUES.values()]).pooled.sd)
     assert found.df == 4
 
 
-def test_rows_with_a_rate_that_each_has_tuned_share_a_spread(lab, constant):
-    for rate, (name, values) in zip((1e-4, 2e-4, 4e-4), VALUES.items(), strict=True):
-        _fill(lab, constant, {name: values}, optimizer__lr=rate)
-    rows = build_report(lab.store, "demo").rows
-    assert Spreads(rows).pooled(rows[0], rows[1], OUTCOME) is None
-    found = Spreads(rows, tuned="optimizer.lr").pooled(rows[0], rows[1], OUTCOME)
-    assert found is not None
-    assert found.df == 4
+def test_settings_that_change_no_result_do_not_part_a_design(lab, constant):
+    for workers, (name, values) in enumerate(VALUES.items(), start=1):
+        task = {"name": "dataset", "path": "problems.jsonl", "workers": workers}
+        _fill(lab, constant, {name: values}, task=task)
+    report = build_report(lab.store, "demo")
+    assert len({arm.design for arm in report.arms}) == 1
+
+
+def test_seeds_that_start_from_other_bases_do_not_share_a_spread(lab):
+    for name, base in (("a", "old"), ("b", "old"), ("c", "old"), ("d", "new")):
+        for seed in range(3):
+            own = {"base": f"base:{base}{seed}", "base_solved": (1, 0)}
+            lab.run(name, seed, solved=(2 + seed % 2, seed * len(name) % 2), **own)
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    designs = {arm.row.group["estimator"]: arm.starts_from({0: "base:old0"}) for arm in report.arms}
+    assert designs == {"a": True, "b": True, "c": True, "d": False}
 
 
 def test_a_row_of_a_larger_spread_has_its_own(lab, constant):
