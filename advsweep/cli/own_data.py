@@ -21,8 +21,8 @@ from advsweep.tasks.dataset_forms import Form, FormError, Given, recognise, show
 from advsweep.tasks.dataset_names import GOLDS, WORKED, plain_name
 from advsweep.tasks.dataset_problems import make_problems
 from advsweep.tasks.dataset_rows import HUB, Rows, Source, absolute, refuse_url
-from advsweep.tasks.verifiers.answers import number
 from advsweep.tasks.verifiers.base import Verifier
+from advsweep.tasks.verifiers.number_reader import read_quantity
 from advsweep.yaml_files import yaml_literal
 
 _LOOKED_AT = 200  # rows
@@ -297,7 +297,7 @@ def _verifier(problems: Sequence[Problem], form: Form) -> tuple[Any, str]:
         for problem in problems
         for text in problem.reference.get("answers", [problem.reference["answer"]])
     ]
-    unread = [text for text in answers if number(text) is None]
+    unread = [text for text in answers if read_quantity(text) is None]
     if form.options:
         return "choice", "the questions have options"
     if not unread:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from advsweep.tasks.verifiers.answers import last_boxed, number
+from advsweep.tasks.verifiers.boxes import last_boxed
+from advsweep.tasks.verifiers.number_reader import agree, read_quantity
 
 # Which part of the answer column is the reference answer; a missing part cannot be read.
 AnswerPart = Literal["auto", "whole", "hashes", "boxed", "stated"]
@@ -55,7 +56,7 @@ def is_readable(text: str) -> bool:
         return False
     if text.startswith("{") and text.endswith("}") and '":' in text:
         return False  # an object
-    if number(text) is not None:
+    if read_quantity(text) is not None:
         return True
     words = _WORD.findall(_LATEX.sub(" ", text))
     return len(words) <= _MOST_WORDS
@@ -72,9 +73,10 @@ def is_words(text: str) -> bool:
 
 def are_equal(first: str, second: str) -> bool:
     """Return whether two answers are the same number, or the same text but for case and spaces."""
-    one, two = number(first), number(second)
+    one = read_quantity(first)
+    two = read_quantity(second)
     if one is not None and two is not None:
-        return one == two
+        return agree(one, two)
     return _plain(first) == _plain(second)
 
 

@@ -53,7 +53,7 @@ WORDS = {"name": "regex", "ignore_case": True}
         ([3, 4.5], "numeric"),
         ([3.0, 2.0, 1e20], "numeric"),
         (["A", "C", "B"], "choice"),
-        ([r"it is \boxed{\frac12}", r"\boxed{3}"], "boxed_math"),
+        ([r"it is \boxed{\sqrt2}", r"\boxed{3}"], "boxed_math"),
         (["4", "x + 1"], "boxed_math"),
         (["4", "3/4"], "numeric"),  # what the verifier reads, and not what float() does
         (["4", "\\text{even}", "x^2"], "boxed_math"),

@@ -11,10 +11,11 @@ __all__ = ["VERIFIERS", "Outcome", "Verdict", "Verifier"]
 VERIFIERS: Registry[Verifier] = Registry(
     "verifier",
     {
-        **dict.fromkeys(
-            ("boxed_math", "choice", "numeric", "regex"), "advsweep.tasks.verifiers.answers"
-        ),
+        "boxed_math": "advsweep.tasks.verifiers.boxed_math",
+        "choice": "advsweep.tasks.verifiers.choice",
         "code": "advsweep.tasks.verifiers.code",
+        "numeric": "advsweep.tasks.verifiers.numeric",
+        "regex": "advsweep.tasks.verifiers.pattern",
     },
     group="advsweep.verifiers",
     base="advsweep.tasks.verifiers.base:Verifier",

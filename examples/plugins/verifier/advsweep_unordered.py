@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advsweep.components import option
-from advsweep.tasks.verifiers.answers import last_boxed
 from advsweep.tasks.verifiers.base import QuickVerifier, verdict
+from advsweep.tasks.verifiers.boxes import last_boxed
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,138 @@
+"""One notation for numbers: LaTeX, Markdown and Unicode become ASCII."""
+
+from __future__ import annotations
+
+import re
+
+_MINUS_SIGNS = "\u2212\u2012\u2013\u2014\u2010\u2011\ufe63\uff0d"
+_THIN = "\u2009"  # stands for every space that may separate thousands
+_THIN_SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f"
+_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
+_CURRENCIES = "€£¥₹₩₽₺₫₱฿"
+_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_VULGAR = {
+    "½": "1/2",
+    "⅓": "1/3",
+    "⅔": "2/3",
+    "¼": "1/4",
+    "¾": "3/4",
+    "⅕": "1/5",
+    "⅖": "2/5",
+    "⅗": "3/5",
+    "⅘": "4/5",
+    "⅙": "1/6",
+    "⅚": "5/6",
+    "⅛": "1/8",
+    "⅜": "3/8",
+    "⅝": "5/8",
+    "⅞": "7/8",
+}
+_CHARACTERS = str.maketrans(
+    {
+        **dict.fromkeys(_MINUS_SIGNS, "-"),
+        **dict.fromkeys(_THIN_SPACES, _THIN),
+        **dict.fromkeys(_INVISIBLE, None),
+        **dict.fromkeys(_CURRENCIES, "$"),
+        **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F) if chr(code) != "-"},
+        **{character: f" {fraction} " for character, fraction in _VULGAR.items()},
+        **{character: f"^{digit}" for digit, character in enumerate(_SUPERSCRIPTS)},
+        "⁻": "^-",
+        "⁄": "/",
+        "∕": "/",
+        "÷": "/",
+        "×": "*",
+        "✕": "*",
+        "·": "*",
+        "⋅": "*",
+        "∗": "*",
+        "\u3000": " ",
+        "≃": "≈",
+        "≅": "≈",
+        "°": " degrees ",
+        "º": " degrees ",
+        "٪": "%",
+        "’": "'",
+        "“": '"',
+        "”": '"',
+    }
+)
+# After the table above 10⁻¹² is 10^-^1^2.
+_SUPERSCRIPT = re.compile(r"\^-?\^?[0-9](?:\^[0-9])*")
+
+
+def _join_superscript(match: re.Match[str]) -> str:
+    return "^" + match[0].replace("^", "")
+
+
+_STYLES = (
+    r"text|textbf|textit|textrm|textnormal|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathtt"
+    r"|mathnormal|mbox|hbox|bf|rm|bm|boldsymbol|operatorname|displaystyle|emph|underline|boxed"
+)
+_STYLED = re.compile(rf"\\(?:{_STYLES})\*?\s*\{{([^{{}}]*)\}}")
+_STYLE = re.compile(r"\\(?:displaystyle|textstyle|bf|rm|it|left|right|limits|phantom\{\})(?![a-z])")
+_DELIMITERS = re.compile(r"\\[()\[\]]")
+_NOTHING = re.compile(r"\\!|\\/|\{\}")
+_THIN_COMMANDS = re.compile(r"\\[,;: >]|\\(?:quad|qquad|thinspace|enspace|space)(?![a-z])|~")
+_DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-z])|\\textdegree(?![a-z])")
+_TIMES = re.compile(r"\\(?:times|cdot|ast)(?![a-z])")
+_ABOUT = re.compile(r"\\(?:approx|approxeq|simeq|sim|cong|doteq)(?![a-z])")
+_MONEY = re.compile(r"\\?\$|\\(?:pounds|euro|yen|texteuro)(?![a-z])")
+_FRACTION = re.compile(
+    r"\\[dtcs]?frac\s*"
+    r"(?:\{\s*(-?\s?[0-9][0-9,]*(?:\.[0-9]+)?)\s*\}|\s?([0-9]))\s*"
+    r"(?:\{\s*(-?\s?[0-9][0-9,]*(?:\.[0-9]+)?)\s*\}|([0-9]))"
+)
+_THIN_THOUSANDS = re.compile(rf"(?<![0-9.,])([0-9]{{1,3}})((?:,?{_THIN}[0-9]{{3}})+)(?![0-9])")
+_MARKDOWN = re.compile(r"(?<![0-9])\*\*|\*\*(?![0-9])|__|`")
+_GROUP = re.compile(r"(?<![\w^_\\}\]])\{([^{}]*)\}")
+_EXPONENT_BRACES = re.compile(r"\^\s*\{\s*([+-]?[0-9]{1,4})\s*\}")
+
+
+def plain_notation(text: str) -> str:
+    r"""Return a text with LaTeX, Markdown and Unicode of numbers written in ASCII.
+
+    Fractions become `a/b`, powers `a^b`, products `a * b`, currency signs `$`. What is no notation
+    of numbers stays as it is, so that a reader can refuse it.
+
+    >>> plain_notation(r"\\dfrac{3}{4}\\,\\text{ cm}"), plain_notation("−1½")
+    ('3/4  cm', '-1 1/2')
+    """
+    if not text.isascii():
+        text = text.translate(_CHARACTERS)
+        text = _SUPERSCRIPT.sub(_join_superscript, text) if "^" in text else text
+    if "\\" in text or "{" in text or "~" in text:
+        text = _without_latex(text)
+    text = _MARKDOWN.sub("", text)
+    if _THIN in text:
+        text = _THIN_THOUSANDS.sub(_join_thousands, text).replace(_THIN, " ")
+    return text.strip()
+
+
+def _without_latex(text: str) -> str:
+    text = text.replace("{,}", ",").replace("\\%", "%").replace("\\_", "_").replace("\\#", "#")
+    text = _MONEY.sub("$", text)
+    text = _EXPONENT_BRACES.sub(r"^\1", text)
+    text = _DEGREES.sub(" degrees ", text)
+    for _ in range(3):  # styles within styles
+        unstyled = _STYLED.sub(r" \1 ", text)
+        if unstyled == text:
+            break
+        text = unstyled
+    text = _STYLE.sub(" ", text)
+    text = _DELIMITERS.sub(" ", text)
+    text = _NOTHING.sub("", text)
+    text = _TIMES.sub(" * ", text)
+    text = _ABOUT.sub("≈", text)
+    text = _THIN_COMMANDS.sub(_THIN, text)
+    text = _FRACTION.sub(_slash, text)
+    return _GROUP.sub(r" \1 ", text)
+
+
+def _slash(match: re.Match[str]) -> str:
+    above = (match[1] or match[2]).replace(" ", "")
+    below = (match[3] or match[4]).replace(" ", "")
+    return f" {above}/{below} "
+
+
+def _join_thousands(match: re.Match[str]) -> str:
+    return match[0].replace(_THIN, "").replace(",", "")
