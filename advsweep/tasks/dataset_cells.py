@@ -39,6 +39,13 @@ class CellError(ValueError):
     """A cell that cannot be read; the message says what was expected."""
 
 
+class CallTestsError(CellError):
+    """Inputs and outputs of a function, which are no tests of a script."""
+
+    def __init__(self) -> None:
+        super().__init__("tests of a script, not inputs and outputs of a function,")
+
+
 def cell(row: ROW, column: str) -> Any:
     """Return the value of a column; a dotted name goes into objects. None if there is none.
 
@@ -232,11 +239,16 @@ def read_answers(value: Any) -> list[str | bool] | None:
         last = conversation[-1]
         return [last.text.strip()] if last.role == "assistant" and last.text.strip() else None
     spelled = decoded(value)
+    if isinstance(spelled, Mapping):
+        raise CellError("an answer, not an object,")
     # A list of numbers in a text, such as [1, 2], may be an interval; one of texts is a list.
     if isinstance(spelled, list) and all(isinstance(item, str) for item in spelled):
         value = spelled
-    items = value if isinstance(value, list) else [value]
-    return [_answer_text(item) for item in items if not is_gap(item)]
+    if not isinstance(value, list):
+        return [_answer_text(value)]
+    answers = [_answer_text(item) for item in value if not is_gap(item)]
+    # Dollars around each item would end the formula between the items.
+    return [answer if isinstance(answer, bool) else answer.replace("$", "") for answer in answers]
 
 
 def _answer_text(value: Any) -> str | bool:
@@ -289,10 +301,13 @@ def read_options(row: ROW, columns: Sequence[str]) -> Options | None:
 
 def _options_of_columns(row: ROW, columns: Sequence[str]) -> Options | None:
     values = {column: cell(row, column) for column in columns}
-    # Questions with fewer options leave the last columns empty.
-    values = {column: value for column, value in values.items() if not is_gap(value)}
-    if not values:
+    if all(map(is_gap, values.values())):
         return None
+    # Questions with fewer options leave the last columns empty; a gap before would shift places.
+    while is_gap(values[next(reversed(values))]):
+        values.popitem()
+    if any(map(is_gap, values.values())):
+        raise CellError("options without a gap between them")
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
         raise CellError("options that are texts")
     labels = tuple(option_label(column) for column in values)
@@ -414,13 +429,16 @@ def read_tests(value: Any, entry_point: Any = None) -> list[str | dict[str, str]
         entry_point: the name of the function that the tests' `check` is called with.
 
     Raises:
-        CellError: the cell holds no tests, or tests that call a function by its name.
+        CellError: the cell holds no tests.
+        CallTestsError: it holds inputs and outputs of a function.
     """
     if is_gap(value):
         return None
     value = decoded(value)
     if isinstance(value, Mapping):
         value = _tests_of_object(value)
+        if not value:
+            return None
     if isinstance(value, str) and is_python(value):
         value = [value]
     if not isinstance(value, list) or not value:
@@ -444,7 +462,7 @@ def is_python(text: str) -> bool:
 def _tests_of_object(value: Mapping[str, Any]) -> list[Any]:
     """Read {"inputs": [...], "outputs": [...]}, as in APPS, or those of CodeContests."""
     if value.get("fn_name"):
-        raise CellError("tests with inputs and outputs of a script, not calls of 'fn_name',")
+        raise CallTestsError
     for first, second in (("inputs", "outputs"), _SCRIPT_TEST):
         inputs, outputs = value.get(first), value.get(second)
         if isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs):
@@ -464,8 +482,8 @@ def _lines(value: Any) -> Any:
 def _test(test: Any) -> str | dict[str, str]:
     if isinstance(test, str):
         return test
-    if isinstance(test, Mapping) and test.get("fn_name"):
-        raise CellError("tests with inputs and outputs of a script, not calls of 'fn_name',")
+    if isinstance(test, Mapping) and (test.get("fn_name") or test.get("testtype") == "functional"):
+        raise CallTestsError
     if not isinstance(test, Mapping) or not all(isinstance(test.get(k), str) for k in _SCRIPT_TEST):
         raise CellError(_TESTS)
     return {key: test[key] for key in _SCRIPT_TEST}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from advsweep.errors import ConfigError
 from advsweep.tasks.dataset_answers import AnswerPart, are_equal, reference_part
 from advsweep.tasks.dataset_cells import (
+    CallTestsError,
     CellError,
     Question,
     brief,
@@ -154,7 +155,7 @@ def _reference(
         answers = read_answers(value)
     except CellError as error:
         raise _unfit("gold", columns.gold, str(error), number, value) from error
-    if answers is None:
+    if answers is None or str(answers[0]).strip().casefold() in PLACEHOLDERS:
         return Gap("answer")
     return _answer(answers, columns.any_answer, part)
 
@@ -168,13 +169,14 @@ def _answer(answers: list[str | bool], any_answer: bool | None, part: AnswerPart
     is_boolean = len(answers) == 1 and isinstance(answers[0], bool)
     is_any = is_boolean or (is_same if any_answer is None else any_answer)
     if len(answers) > 1 and not is_any:
-        # Dollars around each item would end the formula between the items.
-        whole = ", ".join(str(text).replace("$", "") for text in texts)
-        return {"answer": reference_part(whole, part)}
+        return {"answer": reference_part(", ".join(texts), part)}
     if len(parts) == 1:
         return {"answer": parts[0]}
     return {"answer": parts[0], "answers": parts}
 
+
+# What stands for no answer: proofs and answers that were not found, in NuminaMath and others.
+PLACEHOLDERS = frozenset({"proof", "notfound", "not found", "n/a", "nan", "null"})
 
 # How people write what data sets hold as true or false; the first is the one that is shown.
 _BOOLEANS = {True: ("yes", "true"), False: ("no", "false")}
@@ -210,6 +212,8 @@ def _programs(row: Mapping[str, Any], columns: Columns, number: int) -> dict[str
     entry_point = cell(row, columns.entry_point) if columns.entry_point else None
     try:
         tests = read_tests(value, entry_point)
+    except CallTestsError:
+        return Gap("tests of a script, only calls of a function")
     except CellError as error:
         raise _unfit("tests", columns.tests, str(error), number, value) from error
     if tests is None:
@@ -247,9 +251,7 @@ def _worked(
     if answers is None:
         expected = "a solution, for task.shots,"
         raise _unfit("solution", columns.solution, expected, number, value)
-    text = ", ".join(str(answer).replace("$", "") for answer in answers)
-    if len(answers) == 1:
-        text = str(answers[0])
+    text = ", ".join(map(str, answers))
     if columns.solution == columns.gold and ("answers" in reference or len(answers) > 1):
         return ""  # a list of answers shows no steps
     # GSM8K has the answer alone behind the signs.

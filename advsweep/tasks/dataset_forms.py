@@ -313,7 +313,7 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
     """Return the column of the answers, and a doubt about it or nothing."""
     if len(form.options) > 1 and plain_name(form.options[0]) in RIGHT_OPTIONS:
         return form.options[0], ""  # beside the wrong ones
-    taken = {form.question, given.context, *form.options}
+    taken = {form.question, given.context, *form.options, *_targets(columns)}
     free = [column for column in columns if column not in taken]
     final = [column for column in named(free, GOLDS) if _has_answers(rows, column)]
     nested = [column for column in NESTED_GOLDS if column in free and _has_answers(rows, column)]
@@ -337,6 +337,17 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
     raise _unknown("a column of answers", rows, columns, question=form.question)
 
 
+def _targets(columns: Sequence[str]) -> list[str]:
+    """Return columns of numbers that an expression over other numbers has to come to.
+
+    The answer to such a problem, a countdown, is the expression, which no column has.
+    """
+    names = {plain_name(column.rpartition(".")[2]) for column in columns}
+    if names.isdisjoint({"nums", "numbers"}):
+        return []
+    return named(columns, ("target",))
+
+
 def _differing(candidates: Sequence[str], rows: Rows, part: AnswerPart) -> str:
     """Return a doubt about two columns of answers that differ in many rows.
 
@@ -344,7 +355,7 @@ def _differing(candidates: Sequence[str], rows: Rows, part: AnswerPart) -> str:
     """
     first = candidates[0]
     for other in candidates[1:]:
-        if ("." in other) is not ("." in first):
+        if ("." in other) is not ("." in first) or _holds_booleans(rows, first, other):
             continue
         number = _first_difference(rows, first, other, part)
         if number is not None:
@@ -412,6 +423,11 @@ def _names_an_option(row: dict[str, Any], column: str, columns: tuple[str, ...])
     is_place = bool(re.fullmatch("[0-9]{1,2}", text)) and int(text) <= len(options.texts)
     is_letter = letter_place(text, len(options.texts)) is not None
     return is_place or is_letter or text.casefold() in names
+
+
+def _holds_booleans(rows: Rows, first: str, other: str) -> bool:
+    """Return whether only one of two columns holds booleans: marks of answers, not answers."""
+    return isinstance(cell(rows[0], first), bool) is not isinstance(cell(rows[0], other), bool)
 
 
 def _first_difference(rows: Rows, first: str, other: str, part: AnswerPart) -> int | None:

@@ -46,6 +46,7 @@ QUESTIONS = (
     "inputs",
     "text",
     "content",
+    "q",
 )
 CONTEXTS = (
     "body",
@@ -93,6 +94,9 @@ GOLDS = (
     "expectedoutput",
     "numericalanswer",
     "gt",
+    "reference",
+    "expected",
+    "a",
 )
 # Texts at the end of which the answer is.
 WORKED = (
@@ -122,6 +126,8 @@ TESTS = (
     "inputoutput",
     "privatetests",
     "publictests",
+    "privatetestcases",
+    "publictestcases",
     "assertions",
 )
 PROGRAMS = ("code", "canonicalsolution", "referencesolution", "referencecode")

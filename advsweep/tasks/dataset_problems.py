@@ -78,6 +78,8 @@ _LEVEL_DIGITS = 9  # at most; reading a number takes time quadratic in its digit
 _ID_DIGITS = 12
 _KEPT = 16  # sets of problems
 _NAMED_ROWS = 8  # rows that a message names
+# The place of an image in a text: <image>, or an image of Markdown.
+_IMAGE = re.compile(r"<image(?:_\d+)?>|!\[[^\]\n]{0,200}\]\(")
 _SAME = "the same as an earlier one"
 _MOST_SAME = 0.05  # share of equal problems without a remark
 
@@ -274,6 +276,8 @@ def _fit(
         elif problem.prompt in others:
             left_out.ids.setdefault("held out, too", []).append(problem.id)
         else:
+            if _IMAGE.search(entry.question):
+                left_out.images.append(number)
             found[problem.prompt] = replace(problem, level=level)
             numbers[problem.prompt] = number
     reasons = left_out.sentences()
@@ -317,6 +321,7 @@ class _LeftOut:
         count: how many rows the split has.
         ids: ids of problems by reason.
         rows: numbers of rows without something, from 1, by what they lack.
+        images: numbers of rows whose question has the place of an image; they are kept.
         contradictions: numbers of two rows with one question and different answers.
     """
 
@@ -324,6 +329,7 @@ class _LeftOut:
     count: int
     ids: dict[str, list[str]] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=dict)
+    images: list[int] = field(default_factory=list)
     contradictions: list[tuple[int, int]] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
@@ -344,6 +350,12 @@ class _LeftOut:
                 f"{same / self.count * 100:.0f} % of the rows have the prompt of an earlier one; "
                 "a part of the question may be in another column (task.context_column, "
                 "task.options_column)"
+            )
+        if self.images:
+            named = first_of(map(str, self.images), _NAMED_ROWS)
+            texts.append(
+                f"{counted(len(self.images), self.noun)} with an image, which the model does not "
+                f"see: rows {named}"
             )
         if self.contradictions:
             pairs = first_of((f"{a} and {b}" for a, b in self.contradictions), _NAMED_ROWS)

@@ -362,6 +362,17 @@ FORMS: dict[str, tuple[Callable[[int], Row], str, Any]] = {
         SHOWN.format(n=1),
         "C",
     ),
+    "kmmlu": (
+        lambda n: {
+            "question": f"Which ({n})?",
+            "answer": 1 + (n + 1) % 4,
+            **dict(zip("ABCD", OPTIONS, strict=True)),
+            "Category": "Law",
+            "Human Accuracy": 0.5,
+        },
+        SHOWN.format(n=1),
+        "C",
+    ),
     "c-eval": (
         lambda n: {
             "id": n,
@@ -388,6 +399,15 @@ FORMS: dict[str, tuple[Callable[[int], Row], str, Any]] = {
             "question": f"Which ({n})?",
             "choices": {"text": OPTIONS, "label": list("1234")},
             "answerKey": str(1 + (n + 1) % 4),
+        },
+        SHOWN.format(n=1),
+        "C",
+    ),
+    "arc with letters in some rows": (
+        lambda n: {
+            "question": f"Which ({n})?",
+            "choices": {"text": OPTIONS, "label": list("ABCD" if n % 5 else "1234")},
+            "answerKey": "C" if n % 5 else "3",
         },
         SHOWN.format(n=1),
         "C",
@@ -781,6 +801,20 @@ PROGRAMS: dict[str, tuple[Callable[[int], Row], str, list[Any]]] = {
         "Print 1.",
         [ECHO],
     ),
+    "livecodebench": (
+        lambda n: {
+            "question_title": f"A{n}",
+            "question_content": f"Print {n}.",
+            "platform": "atcoder",
+            "starter_code": "",
+            "difficulty": "easy",
+            "public_test_cases": json.dumps([{**ECHO, "testtype": "stdin"}]),
+            "private_test_cases": "eJxrYJmayAABEbEQVlFiUl5qKQAo",
+            "metadata": "{}",
+        },
+        "Print 1.",
+        [ECHO],
+    ),
     "deepcoder": (
         lambda n: {
             "problem": f"Print {n}.",
@@ -890,6 +924,25 @@ def test_a_right_option_beside_wrong_ones_has_a_drawn_place(
 
 
 REFUSED: dict[str, tuple[Row, str]] = {
+    "instructions with constraints": (
+        {
+            "messages": user("Write 9 words."),
+            "ground_truth": json.dumps({"func_name": "words", "N": 9}),
+            "dataset": "ifeval",
+        },
+        "a column of answers",
+    ),
+    "countdown of TinyZero for verl": (
+        {
+            "prompt": user("Make 98 of 44, 19, 35."),
+            "reward_model": {"style": "rule", "ground_truth": {"target": 98, "numbers": [44, 19]}},
+        },
+        "a column of answers",
+    ),
+    "countdown with a question": (
+        {"question": "Make 98 of 44, 19, 35.", "target": 98, "nums": [44, 19, 35]},
+        "a column of answers",
+    ),
     "countdown of TinyZero": ({"target": 98, "nums": [44, 19, 35]}, "a column of questions"),
     "preferences": (
         {"chosen": [*said("a", "b")], "rejected": [*said("a", "c")], "score": 0.5},
@@ -928,14 +981,6 @@ DOUBTFUL: dict[str, tuple[Callable[[int], Row], str]] = {
     "orca-math": (
         lambda n: {"question": f"What is {n}?", "answer": "One adds them all up. " * 20},
         "no column of answers can be read",
-    ),
-    "instructions with constraints": (
-        lambda n: {
-            "messages": user(f"Write {n} words."),
-            "ground_truth": json.dumps({"func_name": "words", "N": n}),
-            "dataset": "ifeval",
-        },
-        "'ground_truth' has running texts or objects",
     ),
     "drop": (
         lambda n: {
@@ -1006,3 +1051,48 @@ def test_the_page_has_the_names_of_columns() -> None:
     }
     for role, names in roles.items():
         assert f"| {role} | {', '.join(f'`{name}`' for name in names)} |" in page
+
+
+def test_answers_that_stand_for_none_are_gaps(write: Write) -> None:
+    rows = [{"problem": f"{n}?", "answer": f"{n}"} for n in range(6)]
+    rows += [{"problem": "So?", "answer": "proof"}, {"problem": "How?", "answer": "notfound"}]
+    with pytest.warns(AdvsweepWarning, match="rows 7, 8 have no answer"):
+        assert len(problems_of(write, rows)) == 6
+
+
+def test_tests_of_functions_are_left_out_and_named(write: Write) -> None:
+    script = {"inputs": ["1\n"], "outputs": ["1\n"]}
+    calls = {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}
+    rows = [
+        {"question": f"{n}?", "input_output": json.dumps(calls if n == 3 else script)}
+        for n in range(6)
+    ]
+    task = Dataset(data=write("rows.jsonl", rows), train_split="", verifier="code", prompt="code")
+    message = "row 4 has no tests of a script, only calls of a function"
+    with pytest.warns(AdvsweepWarning, match=message):
+        assert len(task.problems(Split.HELD_OUT)) == 5
+
+
+def test_a_gap_between_options_is_refused(write: Write) -> None:
+    rows = [
+        {"question": f"{n}?", "A": "red", "B": "green", "C": "blue", "D": "", "answer": n % 3}
+        for n in range(6)
+    ]
+    assert problems_of(write, rows)[2].prompt == "2?\nA. red\nB. green\nC. blue"
+    rows[4]["B"] = None
+    with pytest.raises(ConfigError, match=r"expected options without a gap between them .* row 5"):
+        problems_of(write, rows)
+
+
+def test_a_place_of_an_image_is_named(write: Write) -> None:
+    texts = ["Find x.", "<image>Find y.", "See ![](https://x.org/a.png) for z.", "Find w!"]
+    rows = [{"question": text, "answer": "3"} for text in texts]
+    message = "2 held-out problems with an image, which the model does not see: rows 2, 3"
+    with pytest.warns(AdvsweepWarning, match=message):
+        assert len(problems_of(write, rows)) == 4
+
+
+def test_marks_of_answers_are_no_answers() -> None:
+    rows = [{"question": f"{n}?", "answer": f"{n}", "correct": True} for n in range(9)]
+    form = recognise(rows)
+    assert (form.gold, form.doubts) == ("answer", ())

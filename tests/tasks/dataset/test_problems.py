@@ -165,6 +165,7 @@ def test_duplicates_are_left_out(write: Write) -> None:
         (27.0, "auto", "27"),
         (0, "auto", "0"),
         (["$3$", "$4$"], "whole", "3, 4"),
+        (["$3$"], "whole", "3"),
     ],
 )
 def test_reference_answers_are_read_from_their_column(
