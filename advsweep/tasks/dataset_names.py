@@ -175,6 +175,7 @@ def named(columns: Iterable[str], names: Sequence[str]) -> list[str]:
     for place, column in enumerate(columns):
         is_entry = "." in column
         name = plain_name(column.rpartition(".")[2] if is_entry else column)
-        if name in names:
+        is_letter = is_entry and len(name) == 1  # a label in an object, not a short name
+        if name in names and not is_letter:
             ranked.append((is_entry, names.index(name), place, column))
     return [column for *_, column in sorted(ranked)]
