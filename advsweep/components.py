@@ -25,6 +25,7 @@ from enum import Enum
 from typing import Any, ClassVar, Self
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.sources import source_of
 
 # A resolved config node in JSON types; infinities are the strings "inf" and "-inf".
 Plain = dict[str, Any]
@@ -131,7 +132,10 @@ class Component:
         }
 
     def identity(self) -> Plain:
-        """Return what can change a result, from which the identity of a run is made."""
+        """Return the options that can change a result, and the revision.
+
+        `identity_of` adds the source of a plug-in: call that to hash a component.
+        """
         fields = {
             f.name: _identity_of(value)
             for f in dataclasses.fields(self)
@@ -329,9 +333,34 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+# The key of a component's identity that holds the hash of its source.
+SOURCE = "source:sha256"
+
+
+def identity_of(component: Component) -> Plain:
+    """Return what can change a component's results, from which the identity of a run is made.
+
+    A component that is not advsweep's has the hash of its source (`advsweep.sources`), since
+    nobody raises a revision for it. Not left to `identity`, which such a component may replace.
+    """
+    source = source_of(type(component))
+    if source is None:
+        return component.identity()
+    return {**component.identity(), SOURCE: source.digest}
+
+
+def without_sources(value: Any) -> Any:
+    """Return an identity without the sources of components, as versions before them had it."""
+    if isinstance(value, Mapping):
+        return {key: without_sources(inner) for key, inner in value.items() if key != SOURCE}
+    if isinstance(value, (list, tuple)):
+        return [without_sources(inner) for inner in value]
+    return value
+
+
 def _identity_of(value: Any) -> Any:
     if isinstance(value, Component):
-        return value.identity()
+        return identity_of(value)
     if isinstance(value, (list, tuple)):
         return [_identity_of(v) for v in value]
     return to_plain(value)

@@ -1,7 +1,8 @@
-"""This machine: its cores, outputs of commands, kills by its kernel, and its network."""
+"""This machine: its cores, outputs of commands, git, kills by its kernel, and its network."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import subprocess
@@ -32,8 +33,63 @@ def output_of(*command: str, seconds: float) -> str:
         OSError: it cannot be started.
         subprocess.SubprocessError: it fails, or takes longer.
     """
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds)
+    done = subprocess.run(
+        command, capture_output=True, check=True, errors="surrogateescape", timeout=seconds
+    )
     return done.stdout
+
+
+# Files that git does not know and that count as changes of a program: code and settings. What a
+# training writes into the same folder does not.
+_CODE = frozenset(
+    {
+        *(".c", ".cc", ".cfg", ".cpp", ".cu", ".go", ".h", ".hpp", ".ini", ".ipynb", ".java"),
+        *(".jl", ".js", ".lua", ".pl", ".py", ".pyx", ".r", ".rs", ".sh", ".toml", ".ts"),
+        *(".yaml", ".yml"),
+    }
+)
+_GIT_SECONDS = 10.0
+
+
+def git_output(folder: Path, *arguments: str) -> str | None:
+    """Return what git prints in a folder; None if it fails or is not installed."""
+    # A repository may name programs that git then starts.
+    safe = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    command = ("git", "--no-optional-locks", *safe, "-C", str(folder), *arguments)
+    try:
+        return output_of(*command, seconds=_GIT_SECONDS).strip("\n")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def git_state(folder: Path) -> dict[str, object] | None:
+    """Return the state of the repository that a folder belongs to.
+
+    Returns:
+        `commit`, None before the first; `dirty`, whether code differs from it; `diff`, the
+        sha256, in hex, of these differences, None without any: those of tracked files, and the
+        code and settings among the files that git neither tracks nor ignores. None without a
+        repository.
+    """
+    top = git_output(folder, "rev-parse", "--show-toplevel")
+    if not top:
+        return None
+    root = Path(top)
+    commit = git_output(root, "rev-parse", "--verify", "-q", "HEAD")
+    material = hashlib.sha256()
+    options = ("--no-ext-diff", "--no-textconv", "--full-index", "--no-color")
+    changes = git_output(root, "diff", *options, "HEAD") if commit else ""
+    material.update((changes or "").encode(errors="surrogateescape"))
+    untracked = git_output(root, "ls-files", "--others", "--exclude-standard", "-z") or ""
+    names = [n for n in sorted(untracked.split("\0")) if Path(n).suffix.lower() in _CODE]
+    for name in names:
+        try:
+            content = (root / name).read_bytes()
+        except OSError:
+            continue  # a link that leads nowhere
+        material.update(f"\0{name}\0{hashlib.sha256(content).hexdigest()}".encode())
+    is_dirty = bool(changes or names)
+    return {"commit": commit, "dirty": is_dirty, "diff": material.hexdigest() if is_dirty else None}
 
 
 def memory_kills() -> int:

@@ -12,11 +12,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.components import Component, Plain, Retired, option
+from advsweep.components import (
+    SOURCE,
+    Component,
+    Plain,
+    Retired,
+    identity_of,
+    option,
+    without_sources,
+)
 from advsweep.errors import ConfigError
+from advsweep.sources import Source, known_source
 from advsweep.tasks.controls import CONTROL, Control
 
 if TYPE_CHECKING:
@@ -96,6 +105,7 @@ class Run:
             final.
         learning_rate_scale: factor on the learning rate that `optimizer.match` asks for. NaN
             with `match=step` until the calibration is made.
+        stored_identity: that under which a store has the run, if its plug-ins changed since.
     """
 
     estimator: Estimator
@@ -115,6 +125,7 @@ class Run:
     control: Control = field(default_factory=Control)
     absent: tuple[str, ...] = ()
     learning_rate_scale: float = 1.0
+    stored_identity: str = ""
 
     @property
     def total_steps(self) -> int:
@@ -169,7 +180,21 @@ class Run:
     @functools.cached_property
     def identity(self) -> str:
         """sha256, in hex, of everything that can change a training's result."""
-        return self._hash({**self._material, "seed": self.seed})
+        return self.stored_identity or self._hash({**self._material, "seed": self.seed})
+
+    @functools.cached_property
+    def definition(self) -> str:
+        """The identity without the sources of plug-ins and programs.
+
+        Runs that share it have equal settings. It is the identity that versions of advsweep gave
+        which did not keep sources.
+        """
+        return self._hash(without_sources({**self._material, "seed": self.seed}))
+
+    @property
+    def sources(self) -> dict[str, NamedSource]:
+        """The sources of plug-ins and of the program that trains, by config key."""
+        return dict(_sources(self._material))
 
     @property
     def revisions(self) -> dict[str, int]:
@@ -179,13 +204,17 @@ class Run:
     @property
     def _material(self) -> Plain:
         keys = (key for key in NODE_KEYS if key not in ("task", "evaluation"))
-        nodes = {key: getattr(self, key).identity() for key in keys}
+        nodes = {key: identity_of(getattr(self, key)) for key in keys}
         task = self.planned_task
-        nodes["task"] = task.plain() if self.absent else task.identity()
+        nodes["task"] = task.plain() if self.absent else identity_of(task)
         if self.control.name != Control.name:
-            nodes[CONTROL] = self.control.identity()
+            nodes[CONTROL] = identity_of(self.control)
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
-        return self.backend.reached(nodes)
+        reached = self.backend.reached(nodes)
+        program = self.backend.program(self)
+        if program is not None:
+            reached["backend"] = {**reached["backend"], SOURCE: program.digest}
+        return reached
 
     def _hash(self, material: Plain) -> str:
         digest = hash_json(material)
@@ -199,6 +228,22 @@ def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[st
                 if node.get("revision", 1) != 1:
                     yield f"{path}{key}", node["revision"]
                 yield from _revisions(node, f"{path}{key}.")
+
+
+class NamedSource(NamedTuple):
+    """The source of a component, with the component's name."""
+
+    name: str
+    source: Source
+
+
+def _sources(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, NamedSource]]:
+    for key, value in material.items():
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, Mapping):
+                if SOURCE in node:
+                    yield f"{path}{key}", NamedSource(node["name"], known_source(node[SOURCE]))
+                yield from _sources(node, f"{path}{key}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,6 +413,14 @@ class Backend(Component):
     def completed(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a config with a value for every key, from what `reached` left of it."""
         return config
+
+    def program(self, run: Run) -> Source | None:
+        """Return the source of the program that trains a run; None if advsweep trains it."""
+        return None
+
+    def program_folder(self, run: Run) -> Path | None:
+        """Return the folder that the program of a run starts in; None if advsweep trains it."""
+        return None
 
     def check_given(self, keys: Iterable[str]) -> None:
         """Refuse keys that were set for a run and do not reach its training.

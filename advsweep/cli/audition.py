@@ -28,7 +28,7 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.packages import import_extra
 from advsweep.statistics.intervals import student_t_interval
 from advsweep.store import RunRecord, open_store
-from advsweep.sweep.planning.resume import stored_run
+from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import config_groups
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def audition(
             opened, tokenizer = open_model(model, lora_rank)
         else:
             assert record is not None
-            run, last = stored_run(record), record.step if step is None else step
+            with open_store(store, create=False) as kept:
+                run = trained_run(record, kept)
+            last = record.step if step is None else step
             title = f"run {record.id} after step {last}"
             run.backend.export(run, record.directory, last, Path(folder))
             opened, tokenizer = open_model(folder, lora_rank)

@@ -33,7 +33,7 @@ from advsweep.logs.names import NamePattern, assign
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.store.merge import merge as merge_stores
 from advsweep.store.run_folders import owner_of
-from advsweep.sweep.planning.resume import stored_run
+from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import Tracking, sync
 
@@ -232,7 +232,7 @@ def export(
         if directory is None:
             raise ConfigError("DIR: expected a folder for the weights, got none")
         record = opened.runs.find(target)
-        run = stored_run(record)
+        run = trained_run(record, opened)
         last = record.step if step is None else step
         run.backend.export(run, record.directory, last, directory)
         echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)

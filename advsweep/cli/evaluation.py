@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS
 from advsweep.cli import options, runs
 from advsweep.cli.output import echo_line, print_json, progress_bar
-from advsweep.components import fields_of, option_of
+from advsweep.components import fields_of, identity_of, option_of
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.overrides import parse_assignments
 from advsweep.config.settings import EvaluationSettings, Generation
@@ -29,7 +29,7 @@ from advsweep.evaluation.standalone import (
 from advsweep.local_files import replace_file
 from advsweep.store import open_store
 from advsweep.sweep.planning.plan import with_fitting_k
-from advsweep.sweep.planning.resume import stored_run
+from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task
@@ -215,10 +215,10 @@ def evaluate(
         for record in runs.find_targets(opened, targets or []).runs:
             request = parse(model=None, run_config=record.config)
             last = record.step if step is None else step
-            run = stored_run(record)
+            run = trained_run(record, opened)
             problems = request.task.for_seed(run.seed)
             # The validation problems of the run, on which its step may be chosen, stay out.
-            is_own = problems.identity() == run.task.identity()
+            is_own = identity_of(problems) == identity_of(run.task)
             kept = run.evaluation.select_on if is_own else None
             settings = dataclasses.replace(request.settings, select_on=kept)
             weights = run_subject(run, record, last, request.generations)

@@ -31,6 +31,7 @@ from advsweep.store.races import RaceRecord, read_race
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.planning.versions import describe_changed_code
 from advsweep.sweep.progress import config_labels
 from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
@@ -87,7 +88,8 @@ def print_plan(
         more: what else JSON has.
     """
     store = open_existing(url)
-    print_warnings(plan.warnings, plan.absent)
+    warnings = [*plan.warnings, *describe_changed_code(plan, store)]
+    print_warnings(warnings, plan.absent)
     fits = True
     try:
         plan.check()
@@ -134,7 +136,7 @@ def print_plan(
                 "untold": left.unknown,
                 "sources": left.sources,
                 "jobs": slots,
-                "warnings": list(plan.warnings),
+                "warnings": warnings,
                 **(more or {}),
             }
         )
@@ -191,6 +193,8 @@ def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = Fal
     """Print on stderr what a plan trains, on what, and about how long it takes."""
     slots = max(1, min(jobs or plan.executor.capacity(), len(plan.runs)))
     left = estimate(plan, store, slots, force=force)
+    for line in describe_changed_code(plan, store):
+        warn(f"warning: {line}")
     echo_line(describe_plan(plan), err=True)
     echo_line(describe_remaining(left, slots), err=True)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from advsweep.backends.base import hash_json
-from advsweep.components import Plain
+from advsweep.components import Plain, identity_of
 from advsweep.local_files import make_private_folder, replace_file
 from advsweep.statistics import answer_entropy
 from advsweep.store.evaluation_records import AnswerSample, ProblemCounts, shorten
@@ -133,7 +133,7 @@ def evaluation_identity(
     material: Plain = {
         "revision": REVISION,
         "subject": subject,
-        "task": task.identity(),
+        "task": identity_of(task),
         "n": settings.n,
         "temperature": settings.temperature,
         "seed": settings.seed,
@@ -150,7 +150,7 @@ def evaluation_identity(
     if settings.validation_share and split is Split.HELD_OUT:
         material["validation_share"] = settings.validation_share
     if validates is not None:
-        material["validates"] = validates.identity()
+        material["validates"] = identity_of(validates)
     return hash_json(material)
 
 

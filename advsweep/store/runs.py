@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 # The key of an environment that holds the revisions above 1 of a run's components.
 REVISIONS = "revisions"
 
+# That of the sources of its plug-ins or its program, and within it those of the hash of its
+# settings without sources, and of the sources by config key.
+SOURCES = "sources"
+DEFINITION = "definition"
+PARTS = "parts"
+
+# That of the repository of its program.
+PROGRAM = "program"
+
 _DERIVED = ("sweeps", "estimator", "status", "host", "directory")
 _COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)
 _PLANNED = tuple(field.name for field in fields(NewRun))
@@ -318,6 +327,43 @@ class Runs(StorePart):
         rows = self._read_among(query, RUNS.c.id, run_ids)
         return {run_id: own for run_id, own in rows if own is not None}
 
+    def sources(self, run_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Return the sources of each run's plug-ins or program, by config key.
+
+        Each has `name`, `digest` and the short hashes of its `files`. Runs without any are left
+        out, as are those of versions of advsweep that did not record them.
+        """
+        query = select(RUNS.c.id, RUNS.c.environment[SOURCES])
+        rows = self._read_among(query, RUNS.c.id, run_ids)
+        return {run_id: own[PARTS] for run_id, own in rows if _is_sources(own)}
+
+    def programs(self, run_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Return the repository that each run's program was started in; see `git_state`."""
+        query = select(RUNS.c.id, RUNS.c.environment[PROGRAM])
+        rows = self._read_among(query, RUNS.c.id, run_ids)
+        return {run_id: own for run_id, own in rows if isinstance(own, dict)}
+
+    def done_ids(self, identities: Iterable[str]) -> dict[str, int]:
+        """Return the ids of completed runs by identity; of several attempts the last one."""
+        query = select(RUNS.c.identity, RUNS.c.id).where(RUNS.c.status == Status.DONE)
+        rows = self._read_among(query.order_by(RUNS.c.id), RUNS.c.identity, [*identities])
+        return {row.identity: row.id for row in rows}
+
+    def by_definition(self, estimators: Iterable[str]) -> dict[str, list[int]]:
+        """Return the ids of the started runs of some estimators by the hash of their settings.
+
+        That is `Run.definition`, which leaves the sources of plug-ins and programs out. For runs
+        of versions of advsweep that did not record sources it is their identity.
+        """
+        query = select(RUNS.c.id, RUNS.c.identity, RUNS.c.environment[SOURCES].label("sources"))
+        query = query.where(RUNS.c.started.is_not(None)).order_by(RUNS.c.id)
+        found: dict[str, list[int]] = {}
+        for row in self._read_among(query, RUNS.c.estimator, [*estimators]):
+            is_recorded = _is_sources(row.sources)
+            definition = row.sources[DEFINITION] if is_recorded else row.identity
+            found.setdefault(str(definition), []).append(row.id)
+        return found
+
     def _row(self, connection: Connection, run_id: int) -> AnyRow:
         row = connection.execute(_ALL_COLUMNS.where(RUNS.c.id == run_id)).one_or_none()
         if row is None:
@@ -356,6 +402,14 @@ class Runs(StorePart):
             host=host_name(row.host),
             directory=self._store.runs_directory / folder,
         )
+
+
+def _is_sources(value: Any) -> bool:
+    """Return whether a value is what advsweep records of sources; stores come from others too."""
+    if not isinstance(value, dict) or not isinstance(value.get(PARTS), dict):
+        return False
+    parts = value[PARTS].values()
+    return all(isinstance(p, dict) and {"name", "digest", "files"} <= p.keys() for p in parts)
 
 
 def without_secrets(environment: dict[str, Any]) -> dict[str, Any]:

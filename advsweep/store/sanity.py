@@ -1,4 +1,4 @@
-"""Doubts about stored runs: those that learned nothing, and those of several revisions.
+"""Doubts about stored runs: those that learned nothing, and those of several versions.
 
 A run learned nothing from its rewards if no step had an advantage other than 0. What counts is the
 share of groups with advantages, as every backend records it, and not the estimator: some
@@ -6,7 +6,7 @@ estimators have advantages in groups of equal rewards too.
 
 A component's revision rises with a fix that changes its results. Configs do not contain it, so
 runs of several revisions look alike although their results differ. Each run records the revisions
-that it was trained with.
+that it was trained with, the sources of plug-ins and of its program, and the commit of the program.
 """
 
 from __future__ import annotations
@@ -94,8 +94,94 @@ _SHOWN = 12  # hashes or ranges of run ids in a message
 def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Describe the components that the runs have in several revisions, and how to omit the older.
 
-    A run that recorded no revisions has the first.
+    So are plug-ins and programs of several sources, and programs of several commits. A run that
+    recorded no revisions has the first.
     """
+    if not runs:
+        return []
+    return [
+        *_mixed_revisions(store, runs),
+        *_mixed_sources(store, runs),
+        *_mixed_commits(store, runs),
+    ]
+
+
+def title_of(key: str, name: str) -> str:
+    """Return what users call a component whose source is recorded: `estimator 'halved'`."""
+    return "the program of backend 'command'" if (key, name) == _COMMAND else f"{key} '{name}'"
+
+
+_COMMAND = ("backend", "command")
+_SHORT = 8  # characters of a hash of code in a message
+
+
+def _mixed_sources(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Describe the plug-ins and programs that the runs have in several sources."""
+    recorded = store.runs.sources([run.id for run in runs])
+    known = {
+        (key, part["name"]): None for parts in recorded.values() for key, part in parts.items()
+    }
+    found = []
+    for key, name in known:
+        by_digest: dict[str, list[RunRecord]] = {}
+        for run in runs:
+            part = recorded.get(run.id, {}).get(key)
+            if part is not None and part["name"] == name:
+                by_digest.setdefault(str(part["digest"])[:_SHORT], []).append(run)
+            elif part is None and run.started and component_name(run.config, key) == name:
+                by_digest.setdefault("unknown source", []).append(run)
+        if len(by_digest) < 2:
+            continue
+        # The version of the newest run is the last one.
+        in_order = sorted(by_digest.items(), key=lambda pair: max(run.id for run in pair[1]))
+        listed = ", ".join(
+            f"{digest} in {run_list(run.id for run in some)}" for digest, some in in_order
+        )
+        what = f"{title_of(key, name)} has several versions, whose results may differ"
+        found.append(f"{what}: {listed}; {_leave_out(in_order)}")
+    return found
+
+
+def _mixed_commits(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Describe the replicates whose program was started in several states of its repository."""
+    recorded = store.runs.programs([run.id for run in runs])
+    found = []
+    for members in _replicates(run for run in runs if run.id in recorded):
+        states: dict[str, list[int]] = {}
+        for run in members:
+            states.setdefault(name_state(recorded[run.id]), []).append(run.id)
+        if len(states) > 1:
+            listed = ", ".join(f"{state} in {run_list(ids)}" for state, ids in states.items())
+            found.append(
+                f"the program of {members[0].estimator} was started in several states of its "
+                f"repository, with the same files: {listed}"
+            )
+    return found
+
+
+def _replicates(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
+    found: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        found.setdefault(run.config_hash, []).append(run)
+    return list(found.values())
+
+
+def name_state(state: Mapping[str, Any]) -> str:
+    """Return what users call the state of a repository: `commit 1a2b3c4d with changes 5e6f7a8b`."""
+    commit = f"commit {str(state.get('commit'))[:_SHORT]}" if state.get("commit") else "no commit"
+    changes = f" with changes {str(state.get('diff'))[:_SHORT]}" if state.get("diff") else ""
+    return commit + changes
+
+
+def _leave_out(in_order: Sequence[tuple[Any, Sequence[RunRecord]]]) -> str:
+    """Return how to omit the runs of all versions but the last one."""
+    hashes = {run.config_hash[:HASH]: None for _, some in in_order[:-1] for run in some}
+    if len(hashes) > _SHOWN:
+        return "`advsweep rm` deletes runs"
+    return f"--where 'config_hash!={','.join(hashes)}' leaves the older out of a report"
+
+
+def _mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     recorded = store.runs.revisions([run.id for run in runs])
     # The config hash covers the revisions. Runs of earlier versions recorded none.
     known = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
@@ -118,12 +204,8 @@ def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
                 f"revision {revision} in {run_list(run.id for run in some)}"
                 for revision, some in in_order
             )
-            hashes = {run.config_hash[:HASH]: None for _, some in in_order[:-1] for run in some}
-            out = "`advsweep rm` deletes runs"
-            if len(hashes) <= _SHOWN:
-                out = f"--where 'config_hash!={','.join(hashes)}' leaves the older out of a report"
             what = f"{key} '{name}' has several revisions, whose results differ"
-            found.append(f"{what}: {listed}; {out}")
+            found.append(f"{what}: {listed}; {_leave_out(in_order)}")
     return found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advsweep.components import identity_of
 from advsweep.config.overrides import parse_overrides
 from advsweep.config.space import SEED, Assignment, Tune, arm_of, points
 from advsweep.config.sweep_file import read_spaces, sweep_nodes
@@ -264,7 +265,7 @@ def _problems(plan: Plan) -> dict[str, str]:
     """Return the labels of a plan's tasks by what tells their problems apart, where known."""
     runs = [planned.run for planned in plan.runs]
     known = [run.task for run in runs if not (run.backend.external or run.absent)]
-    return {repr(task.identity()): task.label for task in known}
+    return {repr(identity_of(task)): task.label for task in known}
 
 
 def _names(arms: Sequence[Assignment]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 import numpy as np
 
-from advsweep.components import Component, Plain
+from advsweep.components import Component, Plain, identity_of
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -362,4 +362,4 @@ class SymbolTask(Task):
         Tasks leave out the options that choose training and held-out problems only. They then
         share base models.
         """
-        return self.identity()
+        return identity_of(self)

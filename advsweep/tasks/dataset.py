@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from advsweep.components import Component, Plain, option
+from advsweep.components import Component, Plain, identity_of, option
 from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
@@ -83,9 +83,9 @@ class Dataset(RewardedTask, DataTask):
             "name": self.name,
             "revision": self.revision,
             "problems": self._problems.digest,
-            "verifier": self._verifier.identity(),
+            "verifier": identity_of(self._verifier),
             "deadline": self.deadline,
-            "reward": [part.identity() for part in self._parts],
+            "reward": [identity_of(part) for part in self._parts],
             **({"examples": list(self._examples.values())} if self.shots else {}),
         }
 
@@ -131,7 +131,7 @@ class Dataset(RewardedTask, DataTask):
                 f"'{verifier.name}' is set, got {self.deadline:g}"
             )
         # Once per process: the runs of a sweep have equal tasks.
-        key = (self._problems.digest, json.dumps(verifier.identity()))
+        key = (self._problems.digest, json.dumps(identity_of(verifier)))
         if key in _checked:
             return
         problems = [p for ps in self._problems.splits.values() for p in ps]

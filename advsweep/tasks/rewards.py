@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from advsweep.components import Component, Plain, option
+from advsweep.components import Component, Plain, identity_of, option
 from advsweep.errors import ConfigError
 from advsweep.registry import Registry
 from advsweep.tasks.base import Task
@@ -246,7 +246,7 @@ class RewardedTask(Task):
     def identity(self) -> Plain:
         material = super().identity()
         if "reward" in material:
-            material["reward"] = [part.identity() for part in self._parts]
+            material["reward"] = [identity_of(part) for part in self._parts]
         return material
 
     @property

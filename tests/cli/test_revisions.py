@@ -46,4 +46,4 @@ def test_a_run_of_an_earlier_revision_is_neither_evaluated_nor_exported(after, c
     code, _, err = called(*arguments)
     assert code == 2
     assert err.startswith("advsweep: run 3: expected the run")
-    assert "revised one of its components" in err
+    assert "a component that this version of advsweep revised" in err

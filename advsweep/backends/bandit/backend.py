@@ -12,7 +12,7 @@ from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter, StackMember, hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import Table
-from advsweep.components import option
+from advsweep.components import identity_of, option
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import BanditTask
 
@@ -103,12 +103,12 @@ class BanditBackend(OwnBackend):
         if not run.rollout.keeps_all or run.optimizer.calibrates:
             return None
         table, task = _parts(run)
-        optimizer, generation = run.optimizer.identity(), run.generation.identity()
+        optimizer, generation = identity_of(run.optimizer), identity_of(run.generation)
         shape = {
             "backend": self.plain(),
-            "table": [table.identity(), task.shape],
-            "objective": run.objective.identity(),
-            "rollout": run.rollout.identity(),
+            "table": [identity_of(table), task.shape],
+            "objective": identity_of(run.objective),
+            "rollout": identity_of(run.rollout),
             "changes_verdicts": run.control.changes_verdicts,
             "optimizer": {k: v for k, v in optimizer.items() if k not in _PER_RUN},
             "generation": {k: v for k, v in generation.items() if k not in _PER_RUN},
@@ -140,7 +140,7 @@ class BanditBackend(OwnBackend):
         return BanditStack(runs, self)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
-        if task is not None and task.identity() != run.task.identity():
+        if task is not None and identity_of(task) != identity_of(run.task):
             raise ConfigError(
                 f"task: expected the bandit that the run was trained on, got '{task.label}' with "
                 f"other settings; a table has only the prompts of its own task"
@@ -151,7 +151,7 @@ class BanditBackend(OwnBackend):
         return stack.sampler(0)
 
     def base_key(self, run: Run) -> str:
-        material = {"backend": self.name, "revision": self.revision, "task": run.task.identity()}
+        material = {"backend": self.name, "revision": self.revision, "task": identity_of(run.task)}
         return hash_json(material)
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:

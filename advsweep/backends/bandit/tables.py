@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.randomness import Stream, numpy_generator
+from advsweep.components import identity_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -64,7 +65,7 @@ class Tables:
     @classmethod
     def of(cls, tasks: Sequence[BanditTask]) -> Tables:
         known: dict[str, BanditTask] = {}
-        same = [known.setdefault(str(task.identity()), task) for task in tasks]
+        same = [known.setdefault(str(identity_of(task)), task) for task in tasks]
         different = same if len(known) > 1 else same[:1]
         arms = [task.arms for task in different]
 

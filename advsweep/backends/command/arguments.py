@@ -138,12 +138,15 @@ def as_text(value: Any) -> str:
     return "nan" if isinstance(value, float) and math.isnan(value) else json.dumps(value)
 
 
-def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, file: str) -> Values:
+def values_of(
+    run: Run, parameters: Mapping[str, Any], directory: Path, file: str, *, identity: str
+) -> Values:
     """Return the values of all placeholders of a run.
 
     Args:
         directory: the folder that belongs to the command.
         file: the template's file.
+        identity: that of the run; empty while it is computed.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -157,7 +160,7 @@ def values_of(run: Run, parameters: Mapping[str, Any], directory: Path, file: st
         "directory": str(directory),
         "template_directory": str(Path(file).parent) if file else "",
         "python": sys.executable,
-        "run": run.identity[:12],
+        "run": identity[:12],
         "cpus": len(usable_cores()),
         "gpus": gpus,
     }

@@ -17,6 +17,7 @@ from advsweep.backends.command.arguments import (
     values_of,
     variables,
 )
+from advsweep.backends.command.program import source_of_program, working_folder
 from advsweep.backends.command.records import FOLDER, CommandCheckpoints
 from advsweep.backends.command.template import (
     Template,
@@ -28,12 +29,16 @@ from advsweep.backends.command.template import (
     template_path,
 )
 from advsweep.backends.command.training import CommandTraining
-from advsweep.components import Plain, option
+from advsweep.components import SOURCE, Plain, option
 from advsweep.errors import CheckpointError, ConfigError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.sources import Source
     from advsweep.tasks.base import Sampler, Task
+
+# Stands for the folder of a run where that is not known; nothing is in it.
+_NO_FOLDER = Path("/advsweep-run")
 
 _OWN_FIELDS = frozenset({"template", "folder", "content", "parameters"})
 _EXPECTED = "a file, or trl_script, verl or torchrun"
@@ -128,7 +133,19 @@ class Command(Backend):
 
     def values(self, run: Run, directory: Path) -> Values:
         """Return the values of all placeholders; `directory` belongs to the command."""
-        return values_of(run, self.parameters, directory, self.places()["template"])
+        template = self.places()["template"]
+        return values_of(run, self.parameters, directory, template, identity=run.identity)
+
+    def program(self, run: Run) -> Source | None:
+        # Without consent no file is read that a store names.
+        if allowed_places(self.content) is None:
+            return None
+        places = self.places()
+        values = values_of(run, self.parameters, _NO_FOLDER, places["template"], identity="")
+        return source_of_program(self.spec, values, places)
+
+    def program_folder(self, run: Run) -> Path | None:
+        return working_folder(self.spec, self.values(run, _NO_FOLDER), self.places())
 
     def reached(self, config: Mapping[str, Any]) -> Plain:
         """Return the part of a config that reaches the command, and what the template states."""
@@ -141,7 +158,7 @@ class Command(Backend):
             elif isinstance(node, Mapping):
                 fields = {k: v for k, v in node.items() if self._reaches(f"{key}.{k}")}
                 if fields or spec.takes(key):
-                    own = {k: v for k, v in node.items() if k in ("name", "revision")}
+                    own = {k: v for k, v in node.items() if k in ("name", "revision", SOURCE)}
                     kept[key] = {**own, **fields}
             elif isinstance(node, str) and spec.takes(key):
                 kept[key] = node

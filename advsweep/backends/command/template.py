@@ -151,6 +151,9 @@ class Template(Component):
     command: tuple[Any, ...] | str = option(help="program and arguments, or one text")
     quoting: Literal["none", "hydra"] = option("none", help="hydra: quote for Hydra's KEY=VALUE")
     workdir: str = option("", help="working folder; empty: that of the advsweep command")
+    sources: tuple[str, ...] = option(
+        (), help="patterns of files that are part of the program, beside those that are found"
+    )
     environment: dict[str, Any] = option({}, help="variables to set; null: to remove")
     parameters: dict[str, Any] = option({}, help="values of one's own, with their defaults")
     fixed: dict[str, Any] = option({}, help="config keys that the command does not take")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import Counter
@@ -12,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.backends.command.arguments import Values, command_line, file_below, fill, variables
+from advsweep.backends.command.arguments import Values, command_line, file_below, variables
 from advsweep.backends.command.process import Ended, Output, RunningCommand
+from advsweep.backends.command.program import working_folder
 from advsweep.backends.command.records import CommandCheckpoints, CountsFile, delete
 from advsweep.backends.command.template import Template
 from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError, counted
@@ -138,11 +138,7 @@ class CommandTraining:
         if step is not None:
             values = {**values, "checkpoint": str(self._registered[step]), "step": step}
         argv = command_line(template, values, resume=step is not None)
-        folder = Path(self.places["folder"] or os.getcwd())
-        if template.workdir:
-            # A relative folder is one beside the template.
-            own = Path(fill(template.workdir, values, "workdir")).expanduser()
-            folder = Path(self.places["template"]).parent / own
+        folder = working_folder(template, values, self.places)
         self.reporter.log(f"command: {argv} in {folder}")
         return RunningCommand(
             argv,

@@ -22,6 +22,7 @@ from advsweep.backends.tiny.weights import (
     to_bytes,
     unflatten,
 )
+from advsweep.components import identity_of
 from advsweep.errors import CheckpointError, reason_of
 from advsweep.local_files import cache_folder
 from advsweep.tasks.base import CorpusShares
@@ -55,7 +56,7 @@ def base_key(model: TinyModel, task: SymbolTask) -> str:
     Raises:
         ConfigError: the seed of the pretraining is that of a run; see `TinyModel.for_seed`.
     """
-    recipe = {**model.for_task(task).identity(), "pretraining_seed": model.base_seed}
+    recipe = {**identity_of(model.for_task(task)), "pretraining_seed": model.base_seed}
     material = {"revision": REVISION, "model": recipe, "corpus": task.corpus_identity()}
     return hash_json(material)
 

@@ -31,7 +31,7 @@ from advsweep.backends.trl.config import (
     generation_of,
     hf_model,
 )
-from advsweep.components import Component, Plain, Retired, option
+from advsweep.components import Component, Plain, Retired, identity_of, option
 from advsweep.errors import AdvsweepWarning, ConfigError, first_of, reason_of
 from advsweep.packages import extra_command
 from advsweep.printable import printable_line
@@ -262,7 +262,7 @@ class TrlBackend(OwnBackend):
 
     def model_key(self, model: Component, generation: Generation) -> str:
         own = {
-            "model": hf_model(model).identity(),
+            "model": identity_of(hf_model(model)),
             "max_tokens": generation_of(generation).max_tokens,
             **_stopping(generation),
         }
@@ -270,8 +270,8 @@ class TrlBackend(OwnBackend):
 
     def base_key(self, run: Run) -> str:
         own = {
-            "model": hf_model(run.model).identity(),
-            "task": run.task.identity(),
+            "model": identity_of(hf_model(run.model)),
+            "task": identity_of(run.task),
             **_stopping(run.generation),
         }
         tokens = self.completion_tokens(run)

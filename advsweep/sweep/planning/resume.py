@@ -6,14 +6,17 @@ trackers act on this machine and on its user's accounts, so only the command lin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.build import build_run
 from advsweep.components import Plain
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.overrides import parse_overrides
-from advsweep.errors import ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.store.sanity import title_of
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
@@ -22,7 +25,7 @@ from advsweep.sweep.tracking.base import NoTracking
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.store import RunRecord, SweepRecord
+    from advsweep.store import RunRecord, Store, SweepRecord
 
 # Config nodes by group: executor, resources, stopping and tracking.
 #
@@ -111,19 +114,49 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
 
 
 def stored_run(record: RunRecord) -> Run:
-    """Build a run of a store from its config.
+    """Build a run of a store from its config, to train it.
 
     Raises:
-        ConfigError: it has another identity now, since a component was revised.
+        ConfigError: it has another identity now, since a component was revised, or its code
+            changed.
     """
     run = build_run(record.config)
     if run.identity != record.identity:
+        # Without consent no file of a program is read, so that its source is not known.
+        run.backend.check_consent()
+        parts = [f"the source of {title_of(key, part.name)}" for key, part in run.sources.items()]
+        changed = ", ".join([*parts, "its data"])
         raise ConfigError(
             f"run {record.id}: expected the run {record.identity[:10]} that was planned, got "
-            f"{run.identity[:10]} by this version of advsweep, which revised one of its "
-            "components; start a new run with `advsweep run` or `advsweep sweep`"
+            f"{run.identity[:10]}: one of these changed since: {changed}, a component that this "
+            "version of advsweep revised; start a new run with `advsweep run` or `advsweep sweep`"
         )
     return run
+
+
+def trained_run(record: RunRecord, store: Store) -> Run:
+    """Build a run of a store from its config, to use its weights.
+
+    Plug-ins may have changed since it was trained: it is still this run, and a warning names them.
+
+    Raises:
+        ConfigError: a component of advsweep was revised, or its data changed.
+    """
+    run = build_run(record.config)
+    if run.identity == record.identity:
+        return run
+    if record.id not in store.runs.by_definition([run.estimator.name]).get(run.definition, []):
+        return stored_run(record)
+    recorded = store.runs.sources([record.id]).get(record.id, {})
+    for key, part in run.sources.items():
+        if key not in recorded:
+            message = f"nobody knows the source of {title_of(key, part.name)} in run {record.id}"
+        elif recorded[key]["digest"] != part.source.digest:
+            message = f"{title_of(key, part.name)} changed since run {record.id} was trained"
+        else:
+            continue
+        warnings.warn(f"{message}; its weights are used as they are", AdvsweepWarning, stacklevel=2)
+    return replace(run, stored_identity=record.identity)
 
 
 def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> Plan:

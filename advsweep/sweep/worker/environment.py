@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import platform
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.components import Plain
-from advsweep.machine import output_of
+from advsweep.machine import git_output
 from advsweep.printable import redacted_arguments
 
 if TYPE_CHECKING:
@@ -53,10 +52,10 @@ def _of_this_process() -> Plain:
     Cached: the code is the one that was imported, even if its files change later.
     """
     folder = Path(advsweep.__file__).parent
-    git, commit = None, _git(folder, "rev-parse", "HEAD")
+    git, commit = None, git_output(folder, "rev-parse", "HEAD")
     # The package of a wheel may lie in the checkout of another project.
-    if commit and _git(folder, "ls-files", "--error-unmatch", "__init__.py") is not None:
-        git = {"commit": commit, "dirty": bool(_git(folder, "status", "--porcelain"))}
+    if commit and git_output(folder, "ls-files", "--error-unmatch", "__init__.py") is not None:
+        git = {"commit": commit, "dirty": bool(git_output(folder, "status", "--porcelain"))}
     packages = {}
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -72,14 +71,6 @@ def _of_this_process() -> Plain:
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
-
-
-def _git(directory: Path, *arguments: str) -> str | None:
-    command = ("git", "--no-optional-locks", "-C", str(directory), *arguments)
-    try:
-        return output_of(*command, seconds=10).strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def _cpu_model() -> str:

@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING
 from advsweep import errors
 from advsweep.components import Plain
 from advsweep.local_files import make_private_folder, open_private
+from advsweep.machine import git_state
 from advsweep.store import Failure, Status
 from advsweep.store.records import COLLAPSED
 from advsweep.store.run_folders import claim_folder
-from advsweep.store.runs import REVISIONS
+from advsweep.store.runs import DEFINITION, PARTS, PROGRAM, REVISIONS, SOURCES
+from advsweep.store.sanity import title_of
 from advsweep.sweep import events
 from advsweep.sweep.stop_request import RunStopped, RunStopRequest
 from advsweep.sweep.worker.environment import describe_environment
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import StackMember
+    from advsweep.backends.base import Run, StackMember
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.stop_request import StopRequest
@@ -62,6 +64,17 @@ class RunEnd:
 
 
 FINISHED = RunEnd(events.DONE, Status.DONE)
+
+
+def describe_code(run: Run) -> Plain:
+    """Return the code that trains a run: revisions, sources, and the state of its program."""
+    described: Plain = {REVISIONS: run.revisions}
+    if folder := run.backend.program_folder(run):
+        described[PROGRAM] = git_state(folder)
+    if sources := run.sources:
+        parts = {k: {"name": part.name, **part.source.plain()} for k, part in sources.items()}
+        described[SOURCES] = {DEFINITION: run.definition, PARTS: parts}
+    return described
 
 
 def make_evaluators(
@@ -243,12 +256,14 @@ class WorkerRun:
             _log.info("trained together with others: see the log of run %d as well", first_id)
         evaluator = self._evaluators[0]
         run = evaluator.run
-        store.runs.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
+        store.runs.set_environment(record.id, {**describe_environment(), **describe_code(run)})
         if run.identity != record.identity:
+            parts = [f"the source of {title_of(k, part.name)}" for k, part in run.sources.items()]
+            changed = ", ".join([*parts, "its data"])
             raise errors.ConfigError(
                 f"expected the run that was planned, {record.identity[:12]}, and its config now "
-                f"makes {run.identity[:12]}: its data, or advsweep itself, has changed since; "
-                f"start the sweep again, which plans it anew"
+                f"makes {run.identity[:12]}: one of these changed since: {changed}, advsweep "
+                f"itself; start the sweep again, which plans it anew"
             )
         # A folder may be left of another store; its checkpoints would be those of another run.
         claim_folder(record.directory, record.identity)

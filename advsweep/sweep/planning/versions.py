@@ -1,0 +1,130 @@
+"""Says which runs of a store a plan would have counted as done if no code had changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from advsweep.errors import counted, first_of
+from advsweep.machine import git_state
+from advsweep.store.sanity import name_state, title_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from advsweep.backends.base import NamedSource, Run
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.planning.plan import Plan
+
+_LISTED = 4  # files and sweeps that a line names
+
+
+def describe_changed_code(plan: Plan, store: Store | None) -> list[str]:
+    """Return a line for each plug-in, and each program, that changed since stored runs.
+
+    These runs stay as they are; the plan's are new ones. Commits of a program's repository that
+    changed none of its files are named too, as its runs count as done.
+    """
+    runs = [planned.run for planned in plan.runs]
+    with_sources = [run for run in runs if run.sources]
+    if store is None or not with_sources:
+        return []
+    done = store.runs.done_ids([run.identity for run in with_sources])
+    missing = [run for run in with_sources if run.identity not in done]
+    older = _Older()
+    if missing:
+        alike = store.runs.by_definition({run.estimator.name for run in missing})
+        ids = [i for run in missing for i in alike.get(run.definition, [])]
+        records = {record.id: record for record in store.runs.select(ids=ids)}
+        recorded = store.runs.sources(ids)
+        for run in missing:
+            older.add(run, [records[i] for i in alike.get(run.definition, [])], recorded)
+    return [*older.lines(), *_moved_repositories(store, with_sources, done)]
+
+
+class _Older:
+    """Stored runs that differ from planned ones in nothing but code, by what changed."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], dict[int, RunRecord]] = {}
+        self._files: dict[tuple[str, str], dict[str, None]] = {}
+        self._unknown: dict[tuple[str, str], dict[int, RunRecord]] = {}
+
+    def add(
+        self, run: Run, alike: Sequence[RunRecord], recorded: Mapping[int, Mapping[str, Any]]
+    ) -> None:
+        """Add the stored runs of equal settings, unless one has the planned code too.
+
+        Args:
+            recorded: the sources of these runs, by id and config key.
+        """
+        if any(record.identity == run.identity for record in alike):
+            return
+        for record in alike:
+            parts = recorded.get(record.id, {})
+            for key, part in run.sources.items():
+                place = (key, part.name)
+                if key not in parts:
+                    self._unknown.setdefault(place, {})[record.id] = record
+                elif parts[key]["digest"] != part.source.digest:
+                    self._runs.setdefault(place, {})[record.id] = record
+                    changed = _changed_files(part, parts[key]["files"])
+                    self._files.setdefault(place, {}).update(dict.fromkeys(changed))
+
+    def lines(self) -> list[str]:
+        """Return a line for each component."""
+        found = []
+        for (key, name), records in self._runs.items():
+            files = first_of(self._files[(key, name)], _LISTED)
+            found.append(
+                f"{title_of(key, name)} changed since {_describe(records)}"
+                f"{f' ({files})' if files else ''}: trained again as new runs; the old ones stay"
+            )
+        for (key, name), records in self._unknown.items():
+            found.append(
+                f"{title_of(key, name)}: nobody knows its source in {_describe(records)}, which "
+                "an earlier version of advsweep trained without recording it: trained again as "
+                "new runs; the old ones stay"
+            )
+        return found
+
+
+def _changed_files(part: NamedSource, recorded: Any) -> list[str]:
+    """Return the names of the files that were added, changed or removed."""
+    before = recorded if isinstance(recorded, Mapping) else {}
+    after = part.source.plain()["files"]
+    return sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
+
+
+def _describe(records: Mapping[int, RunRecord]) -> str:
+    """Return how many runs there are, and of which sweeps: `4 runs of sweep demo`."""
+    sweeps = list(dict.fromkeys(name for record in records.values() for name in record.sweeps))
+    named = f" of sweep {first_of(sweeps, _LISTED)}" if sweeps else ""
+    return f"{counted(len(records), 'run')}{named}"
+
+
+def _moved_repositories(store: Store, runs: Sequence[Run], done: Mapping[str, int]) -> list[str]:
+    """Return a line for each program whose repository changed while its files did not.
+
+    Args:
+        done: the ids of completed runs by identity.
+    """
+    recorded = store.runs.programs(list(done.values()))
+    now: dict[Path, dict[str, Any] | None] = {}
+    moved: dict[tuple[str, str], int] = {}
+    for run in runs:
+        folder, run_id = run.backend.program_folder(run), done.get(run.identity)
+        if folder is None or run_id not in recorded:
+            continue
+        if folder not in now:
+            now[folder] = git_state(folder)
+        state = now[folder]
+        if state is not None and state != recorded[run_id]:
+            change = (name_state(recorded[run_id]), name_state(state))
+            moved[change] = moved.get(change, 0) + 1
+    return [
+        f"the repository of the program went from {before} to {after}, and the files of the "
+        f"program are the same: {counted(number, 'run')} of it count as done; --force trains "
+        "them again"
+        for (before, after), number in moved.items()
+    ]
