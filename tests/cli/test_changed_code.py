@@ -130,6 +130,9 @@ def test_a_plugin_whose_sign_is_swapped_is_trained_again(halved, tmp_path) -> No
     assert "in runs 5-6" in report
     condition = report.partition("--where '")[2].partition("'")[0]
     assert "versions" not in halved("report", "demo", "--where", condition).stdout
+    # The weights of a run are those that were trained, whatever its plug-in is now.
+    used = halved("eval", "1", "--set", "evaluation.n=3")
+    assert "estimator 'halved' changed since run 1 was trained; its weights" in used.stderr
     shown = halved("show", "5").stdout
     assert "sources.parts.estimator.files.halved_sign" in shown
     # Back to the first source: its runs are there.
@@ -148,12 +151,11 @@ def test_runs_of_versions_that_kept_no_sources_stay_and_are_trained_again(halved
             values = (made.pop(SOURCES)["definition"], json.dumps(made), run_id)
             database.execute("UPDATE runs SET identity = ?, environment = ? WHERE id = ?", values)
     assert halved("report", "demo", "--format", "csv").stdout == before
-    # The weights of a run are those that were trained, whatever its plug-in is now.
-    used = halved("eval", "1", "--set", "evaluation.n=3")
-    assert "nobody knows the source of estimator 'halved' in run 1; its weights" in used.stderr
     done = halved(*PLUGIN)
     assert "estimator 'halved': nobody knows its source in 2 runs of sweep demo" in done.stderr
-    assert "2 done, 2 done before of 4 runs" in done.stderr
+    # The backend of the tests is a plug-in as well.
+    assert "backend 'fake': nobody knows its source in 4 runs of sweep demo" in done.stderr
+    assert "4 done of 4 runs" in done.stderr
     assert "unknown source in runs 1, 3" in halved("report", "demo").stdout
 
 
