@@ -147,6 +147,7 @@ class RunRecord:
         stop_requested: the run is to stop, or not to start, until it is requested again.
         stopping: the early-stopping rule as its config node; None for no rule.
         directory: the run's folder, for checkpoints and its log.
+        method: the preset `method=NAME` by which a sweep named it, where that is asked for.
     """
 
     id: int
@@ -174,6 +175,7 @@ class RunRecord:
     error: str | None
     traceback: str | None
     directory: Path
+    method: str | None = None
 
     @property
     def seed_key(self) -> SeedKey:

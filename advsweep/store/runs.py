@@ -45,7 +45,7 @@ PARTS = "parts"
 # That of the repository of its program.
 PROGRAM = "program"
 
-_DERIVED = ("sweeps", "estimator", "status", "host", "directory")
+_DERIVED = ("sweeps", "estimator", "status", "host", "directory", "method")
 _COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)
 _PLANNED = tuple(field.name for field in fields(NewRun))
 

@@ -13,6 +13,9 @@ from advsweep.store.owners import LEASE_COLUMNS
 from advsweep.store.records import Status, SweepRecord, TuningRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
 
+# The key of a sweep's spec that holds the presets of its runs by config hash.
+METHODS = "methods"
+
 
 class Sweeps(StorePart):
     """The sweeps of a store.
@@ -59,6 +62,21 @@ class Sweeps(StorePart):
             )
             for sweep in sweeps
         ]
+
+    def methods(self, name: str | None = None) -> dict[str, str]:
+        """Return the presets `method=NAME` of the runs of a sweep, or of all, by config hash.
+
+        The nickname is the sweep's: the run itself holds what the preset sets.
+        """
+        query = select(SWEEPS.c.spec).order_by(SWEEPS.c.id)
+        if name is not None:
+            query = query.where(SWEEPS.c.name == name)
+        methods: dict[str, str] = {}
+        for row in self._read(query):
+            stored = row.spec.get(METHODS)
+            if isinstance(stored, dict):
+                methods |= {str(key): str(value) for key, value in stored.items()}
+        return methods
 
     def tuning(self, name: str) -> TuningRecord | None:
         """Return each arm's values with their scores and its choice; None if nothing was tuned."""

@@ -6,6 +6,10 @@ import json
 
 import pytest
 
+from advsweep.store import open_store
+from advsweep.sweep.planning.plan import make_plan
+from tests.cli.conftest import FAKE, _advsweep
+
 
 @pytest.fixture
 def report(in_process):
@@ -114,3 +118,47 @@ def test_a_statement_that_cannot_be_read_is_one_line(claims):
     code, out, err = claims("pass@1[grpo] =")
     assert (code, out) == (2, "")
     assert "claim one: expected one of >=" in err
+
+
+@pytest.fixture(scope="module")
+def method_folder(tmp_path_factory):
+    """A folder with a sweep over presets, of which two have the same estimator."""
+    folder = tmp_path_factory.mktemp("methods")
+    done = _advsweep(
+        folder,
+        *("sweep", "--name=presets", "method=grpo,gspo,dapo", "optimizer.lr=1e-4,2e-4"),
+        *("seed=0,1,2", "executor=debug", *FAKE),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_rows_of_presets_have_their_names(method_folder, monkeypatch, called):
+    monkeypatch.chdir(method_folder)
+    code, out, _ = called("report", "presets", "--format", "csv", "--columns", "pass@1")
+    assert code == 0
+    header, *rows = out.splitlines()
+    # What a method sets, such as its clip, is no column of its own; what was swept beside it is.
+    assert header.startswith("method,estimator,optimizer.lr,n,pass@1")
+    names = [row.split(",")[:3] for row in rows]
+    assert [name for name in names if name[1]] == [
+        [method, "grpo", rate]
+        for method in ("grpo", "gspo", "dapo")
+        for rate in ("0.0001", "0.0002")
+    ]
+    code, out, _ = called("report", "presets", "--baseline", "dapo")
+    assert code == 0
+    assert "from dapo in" in out or "against dapo" in out
+    code, out, _ = called("report", "presets", "--where", "method=gspo", "--format", "csv")
+    assert code == 0
+    assert "dapo" not in out
+
+
+def test_a_preset_is_a_name_of_the_sweep_and_not_of_the_run(method_folder, monkeypatch, called):
+    """The same runs, planned without the preset, are the same runs under their own names."""
+    monkeypatch.chdir(method_folder)
+    with open_store("advsweep.db", create=False) as store:
+        stored = {run.identity for run in store.runs.select()}
+        assert set(store.sweeps.methods("presets").values()) == {"grpo", "gspo", "dapo"}
+    plan = make_plan(["estimator=grpo", "optimizer.lr=1e-4", "seed=0", *FAKE], single=True)
+    assert {planned.run.identity for planned in plan.runs} <= stored

@@ -42,6 +42,10 @@ Group = dict[str, Any]
 
 HASH_KEY = "config_hash"
 
+# The preset that sets estimator, objective and rollout policy, where a sweep was given one.
+METHOD = "method"
+METHOD_NODES = ("estimator", "objective", "rollout")
+
 # The value of a key that a run's config lacks.
 MISSING = object()
 
@@ -162,10 +166,21 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
     return {key: part if counts[part] == 1 else key for key, part in last.items()}
 
 
+def title_key(groups: Iterable[Mapping[str, Any]]) -> str:
+    """Return the key whose value names a row first: its method, or its estimator."""
+    return METHOD if all(METHOD in group for group in groups) else "estimator"
+
+
 def name_group(group: Mapping[str, Any]) -> str:
-    """Name a row in words, such as `grpo, group_size=8`."""
-    keys = {key: show_key(value) for key, value in group.items()}
-    return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
+    """Name a row in words, such as `grpo, group_size=8`; by its method if a preset names it."""
+    title = title_key([group])
+    parts = []
+    for key, value in group.items():
+        if key == title:
+            parts.append(show_key(value))
+        elif key != "estimator":
+            parts.append(f"{key}={show_key(value)}")
+    return ", ".join(parts)
 
 
 def value_of(run: Any, key: str) -> Any:
@@ -182,6 +197,8 @@ def value_of(run: Any, key: str) -> Any:
             return run.sweeps
         case "config_hash":
             return run.config_hash[:HASH]
+        case "method":
+            return MISSING if run.method is None else run.method
     value: Any = run.config
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:
@@ -209,7 +226,7 @@ def read_runs(
     """Read the runs of a sweep, of all sweeps, or of some ids; one attempt of each identity.
 
     Of several attempts it is the newest that is done, or else the newest. Calibrations of
-    learning rates are read only by their ids.
+    learning rates are read only by their ids. Runs have the methods by which the sweep named them.
 
     Raises:
         NotFoundError: the sweep or an id does not exist.
@@ -224,7 +241,9 @@ def read_runs(
         known = latest.setdefault(run.identity, run)
         if (run.status is Status.DONE, run.attempt) > (known.status is Status.DONE, known.attempt):
             latest[run.identity] = run
-    return list(latest.values())
+    methods = store.sweeps.methods(sweep)
+    runs = latest.values()
+    return [dataclasses.replace(run, method=methods.get(run.config_hash)) for run in runs]
 
 
 def _ordered(runs: Sequence[RunRecord]) -> list[RunRecord]:
@@ -285,6 +304,7 @@ def group_runs(
         }
         for leaf in leaves
     ]
+    names = _named_by_method(names, [members[0].method for members in replicates.values()])
     shared: dict[str, set[str]] = {}
     for text, leaf in zip(map(json.dumps, names), leaves, strict=True):
         shared[text] = shared.get(text, leaf.keys()) & leaf.keys()
@@ -298,6 +318,33 @@ def group_runs(
         ({**name, HASH_KEY: config_hash[:HASH]} if alike[json.dumps(name)] > 1 else name, members)
         for name, (config_hash, members) in zip(names, replicates.items(), strict=True)
     ]
+
+
+def _named_by_method(names: Sequence[Group], methods: Sequence[str | None]) -> list[Group]:
+    """Put the method before each name that has one, in place of what the method sets.
+
+    A key of estimator, objective or rollout policy stays where runs of one method differ in it.
+    """
+    if len(set(methods)) < 2:
+        return list(names)
+    values: dict[tuple[str | None, str], set[str]] = {}
+    for name, method in zip(names, methods, strict=True):
+        for key, value in name.items():
+            values.setdefault((method, key), set()).add(json.dumps(value))
+    titled_names = []
+    for name, method in zip(names, methods, strict=True):
+        if method is None:
+            titled_names.append(name)
+            continue
+        kept = {
+            key: value
+            for key, value in name.items()
+            if key == "estimator"
+            or key.partition(".")[0] not in METHOD_NODES
+            or len(values[method, key]) > 1
+        }
+        titled_names.append({METHOD: method, **kept})
+    return titled_names
 
 
 def _kind(key: str, leaf: Mapping[str, Any]) -> tuple[str, ...]:
@@ -369,7 +416,9 @@ def common_group(groups: Sequence[Group]) -> Group:
 
 @functools.cache
 def key_order(key: str) -> tuple[int, int, str]:
-    """Return the sort key: estimator, other components, numbers, then components' parameters."""
+    """Return the sort key: method, estimator, other components, numbers, then parameters."""
+    if key == METHOD:
+        return -1, 0, key
     node, _, parameter = key.partition(".")
     order = _NODES.index(node) if node in _NODES else len(_NODES)
     if parameter:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from advsweep.report.data.runs import Group, key_order, name_group, short_keys, show_key
+from advsweep.report.data.runs import Group, key_order, name_group, short_keys, show_key, title_key
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
 # it is too pale for lines on white. After them darker and duller ones, then black.
@@ -106,11 +106,14 @@ def _shade(colour: str, variant: int) -> str:
 def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
     """Return short labels that tell rows apart, and sentences on what they leave out.
 
-    A label has the estimator and the fewest keys that tell its rows apart, by the last part of
-    their names. It leaves out a value that most rows with the key have.
+    A label has the estimator, or the method that names the row, and the fewest keys that tell its
+    rows apart, by the last part of their names. It leaves out a value that most rows with the key
+    have.
     """
-    keys = sorted({key for group in groups for key in group if key != "estimator"}, key=key_order)
-    chosen = _distinguishing(groups, keys)
+    title = title_key(groups)
+    present = {key for group in groups for key in group}
+    keys = sorted(present - {title, "estimator"}, key=key_order)
+    chosen = _distinguishing(groups, title, keys)
     short = short_keys(chosen)
     common = {}
     for key in chosen:
@@ -122,7 +125,7 @@ def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
     for group in groups:
         values = {key: show_key(group[key]) for key in chosen if key in group}
         told = [f"{short[key]}={v}" for key, v in values.items() if v != common.get(key)]
-        labels.append(f"{group['estimator']} {', '.join(told)}".strip())
+        labels.append(f"{group[title]} {', '.join(told)}".strip())
     if len(set(labels)) < len(labels):
         # A row without a key would be taken for one with the common value.
         return list(map(name_group, groups)), []
@@ -135,12 +138,12 @@ def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
     return labels, remarks
 
 
-def _distinguishing(groups: Sequence[Group], keys: Sequence[str]) -> list[str]:
-    """Return keys by which rows of the same estimator differ, the most telling first."""
+def _distinguishing(groups: Sequence[Group], title: str, keys: Sequence[str]) -> list[str]:
+    """Return keys by which rows of the same title differ, the most telling first."""
     chosen: list[str] = []
 
     def classes(by: Sequence[str]) -> int:
-        parts = ([str(group["estimator"]), *map(group.get, by)] for group in groups)
+        parts = ([str(group[title]), *map(group.get, by)] for group in groups)
         return len({json.dumps(part) for part in parts})
 
     while classes(chosen) < len(groups):

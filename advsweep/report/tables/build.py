@@ -42,6 +42,7 @@ from advsweep.report.data.runs import (
     key_order,
     read_runs,
     show_key,
+    title_key,
     value_of,
 )
 from advsweep.report.data.selection import (
@@ -186,7 +187,7 @@ def build_report(
         return any(row.cells[column.name].n for column in chosen)
 
     # Models that no run trained have no values within a training.
-    label = rows[0] if rows else "estimator"
+    label = rows[0] if rows else title_key(group for group, _ in groups)
     shown = list(measured.values())
     untrained: list[Row] = []
     if at is None:

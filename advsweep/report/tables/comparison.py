@@ -22,7 +22,13 @@ from typing import Any
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import name_group, parse_where, show_key
+from advsweep.report.data.runs import (
+    METHOD,
+    METHOD_NODES,
+    name_group,
+    parse_where,
+    show_key,
+)
 from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.types import Arm, Difference, Report, Row
 from advsweep.statistics import (
@@ -94,6 +100,8 @@ class BaselineRows:
     def _alike(self, row: Row, other: Row) -> bool:
         # Parameters of a component mean nothing for another component.
         own = (f"{CONTROL}.", *(f"{key}." for key in self.values))
+        if METHOD in self.values:
+            own = (*own, *METHOD_NODES)
         keys = other.group.keys() - self.values.keys()
         if not self.untrained:
             keys |= row.group.keys() - self.values.keys()
@@ -110,6 +118,8 @@ def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
     if len(trained) < 2 or len(trained) > MOST_ROWS:
         return None
     first = trained[0].group
+    if all(METHOD in row.group for row in trained):
+        return BaselineRows({METHOD: first[METHOD]})
     own = {key: value for key, value in first.items() if key.partition(".")[0] == "estimator"}
     baseline = BaselineRows(own or first)
     return BaselineRows(first) if all(map(baseline._fits, trained)) else baseline

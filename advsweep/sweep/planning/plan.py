@@ -24,6 +24,7 @@ from advsweep.config.overrides import parse_overrides
 from advsweep.config.space import Assignment, Race, points
 from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import BatchError, ConfigError, counted
+from advsweep.store.sweeps import METHODS
 from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.registry import SETTINGS, config_groups
@@ -183,14 +184,25 @@ def make_plan(
         executor=executor,
         stopping=settings["stopping"],
         tracking=settings["tracking"],
-        spec={
-            "overrides": texts,
-            "runs": len(runs),
-            **({"outcomes": outcomes} if outcomes else {}),
-        },
+        spec=_spec(texts, runs, outcomes),
         warnings=warnings,
         race=races[0] if races else None,
     )
+
+
+def _spec(texts: list[str], runs: Sequence[PlannedRun], outcomes: list[str]) -> Plain:
+    """Return what the store keeps of a sweep."""
+    spec: Plain = {"overrides": texts, "runs": len(runs)}
+    if outcomes:
+        spec["outcomes"] = outcomes
+    methods = {
+        planned.run.config_hash: planned.assignment["method"]
+        for planned in runs
+        if "method" in planned.assignment
+    }
+    if methods:
+        spec[METHODS] = methods
+    return spec
 
 
 def _build_runs(
