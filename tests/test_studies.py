@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import typer
 import yaml
+from scipy.special import stdtrit
 
 import advsweep
 from advsweep.cli.app import app
@@ -223,6 +224,81 @@ def test_the_phase_diagram_and_its_rules_follow_from_the_runs(
         name = names.get(weight, f"λ = {weight:g}")
         line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
         assert [cell.split(",")[0].strip() for cell in line.split("|")[2:5]] == cells
+
+
+@pytest.mark.parametrize("name", ["staleness", "leaderboard"])
+def test_the_differences_of_a_study_are_those_of_its_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every interval, degree of freedom and p, from the runs by the rule of today's reports."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import judge_runs
+
+    runs = judge_runs.StudyRuns(FOLDER / name)
+    compared = 0
+    for table in runs.study["tables"]:
+        if "pass@1_difference" not in read(f"{name}/{table['file']}")[0]:
+            continue
+        report, records = judge_runs.make_report(runs, table)
+        assert not judge_runs.has_other_intervals(report, records), table["file"]
+        for difference in report.differences:
+            column = difference.column.name
+            line = records[difference.row]
+            assert float(line[f"{column}_df"]) == pytest.approx(difference.comparison.df)
+            if difference.is_primary and line[f"{column}_p_adjusted"]:
+                recorded = float(line[f"{column}_p_adjusted"])
+                assert recorded == pytest.approx(difference.p_adjusted, rel=2e-3, abs=2e-4)
+            compared += 1
+    assert compared > 50
+
+
+def test_the_verdicts_on_staleness_are_those_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import judge_runs
+
+    runs = judge_runs.StudyRuns(FOLDER / "staleness")
+    recorded = {row["claim"]: row for row in read("staleness/claims")}
+    found = judge_runs.judge_claims_of(runs).results
+    assert len(found) == len(recorded)
+    for finding in found:
+        assert finding.claim is not None
+        line = recorded[finding.claim.id]
+        assert line["verdict"] == finding.verdict.value
+        assert float(line["low"]) == pytest.approx(finding.low, rel=1e-4)
+        assert line["reason"] == finding.reason
+
+
+def test_the_repetition_of_the_baseline_goes_through_the_tests_of_its_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of staleness: the A/A arm has the spread, the family and the equivalence test of the others.
+
+    The clipped loss at an age of one step and the A/A arm differ by the same .015 from it.
+    """
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import judge_runs
+
+    runs = judge_runs.StudyRuns(FOLDER / "staleness")
+    report, _ = judge_runs.make_report(runs, runs.study["tables"][0])
+    of = {}
+    for difference in report.primary:
+        group = report.rows[difference.row].group
+        if difference.column.name == "pass@1" and group["objective"] == "clipped":
+            key = (group["estimator"], group["backend.stale_steps"], group["objective.correction"])
+            if group["objective.ratio"] == "token":
+                of[key] = difference
+    again, aged = of["rloo (A/A)", 0, "none"], of["rloo", 1, "none"]
+    assert again.comparison.sd == aged.comparison.sd
+    assert again.comparison.difference == pytest.approx(aged.comparison.difference, abs=5e-4)
+    assert min(again.p_adjusted, aged.p_adjusted) > 0.05
+    error = again.comparison.sd / math.sqrt(again.comparison.n)
+    half = stdtrit(again.comparison.df, 0.95) * error
+    assert abs(again.comparison.difference) + half < 0.03
+    page = (FOLDER / "staleness" / "README.md").read_text("utf-8")
+    ends = [again.comparison.difference - half, again.comparison.difference + half]
+    low, high = (f"{end:+.3f}".replace("0.", ".", 1) for end in ends)
+    assert f"equivalent to itself within .03 (90 % interval [{low}, {high}])" in page
+    assert f"adjusted p {again.p_adjusted:.3f}".replace("0.", ".") in page
 
 
 @pytest.mark.slow

@@ -248,7 +248,15 @@ def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
     Raises:
         ConfigError: a claim is ambiguous; the message names it.
     """
-    reports = ClaimReports(store, claims.outcomes)
+    return judge_claim_list(claims, ClaimReports(store, claims.outcomes))
+
+
+def judge_claim_list(claims: ClaimList, reports: ClaimReports) -> ClaimResults:
+    """Judge every claim of a list on reports of their runs.
+
+    Raises:
+        ConfigError: a claim is ambiguous; the message names it.
+    """
     results = [_judge(claim, reports) for claim in claims.claims]
     alone = [math.nan if result.family else result.p_value for result in results]
     size = sum(not math.isnan(p) for p in alone)

@@ -118,6 +118,13 @@ def notes(report: Report) -> list[str]:
     return lines
 
 
+POOLED_SPREAD = (
+    "that of a randomised block ANOVA (Fisher, 1935) of the sweep's arms that ran the same seeds "
+    "of the same tasks and bases, shown or not; an arm whose spread is larger than that of the "
+    "others (F test, p < .05) has its own, with n - 1"
+)
+
+
 def difference_notes(report: Report) -> list[str]:
     """Return sentences about the differences."""
     trained = [row for row in report.rows if not row.is_base]
@@ -134,11 +141,7 @@ def difference_notes(report: Report) -> list[str]:
     compared = [d.comparison for d in report.differences]
     spread = "that of the pairs' differences alone"
     if any(c.pooled for c in compared):
-        spread = (
-            "that of a randomised block ANOVA (Fisher, 1935) of the sweep's arms that ran the same "
-            "seeds of the same tasks and bases, shown or not; an arm whose spread is larger than "
-            "that of the others (F test, p < .05) has its own, with n - 1"
-        )
+        spread = POOLED_SPREAD
     test = (
         "paired by seed, with the t-test's p (p perm: of flipped signs); effect: in standard "
         "deviations of the pairs' differences (Hedges)"

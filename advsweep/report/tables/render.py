@@ -30,14 +30,18 @@ from advsweep.writing import (
 def lay_out(report: Report) -> Document:
     """Lay out the report's tables and the texts below them."""
     marks = find_marks(report)
-    others = [d for d in report.differences if not d.is_primary]
-    differences = [_differences(report, own) for own in (report.primary, others) if own]
     return Document(
-        tables=(_lay_out_rows(report, marks), *differences),
+        tables=(_lay_out_rows(report, marks), *lay_out_differences(report)),
         notes=(*notes(report), *difference_notes(report)),
         provenance=tuple(provenance(report)),
         legend={mark: LEGEND[mark] for mark in Mark if mark in marks.values()},
     )
+
+
+def lay_out_differences(report: Report) -> list[Table]:
+    """Lay out the differences of the primary outcomes, and those of the other columns."""
+    others = [d for d in report.differences if not d.is_primary]
+    return [_differences(report, own) for own in (report.primary, others) if own]
 
 
 def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Table:
