@@ -39,6 +39,7 @@ class Problem:
             correct completion where one is known.
         system: the system message before the prompt, for models that take conversations; for
             other models a text before the prompt. Empty: none.
+        row: number of its row in the data, from 1; 0 for a problem that was made.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Problem:
     level: int
     reference: Mapping[str, Any] = field(default_factory=dict, compare=False)
     system: str = ""
+    row: int = field(default=0, compare=False)
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.verifiers.pool import Job
 
 _EXAMPLES = 3
+_ROWS = 10  # numbers of rows in a message
 _SAMPLED = 100  # reference answers that are read before anything starts
 _checked: set[tuple[str, str]] = set()
 _CONSEQUENCES = {
@@ -139,8 +140,14 @@ class Dataset(RewardedTask, DataTask):
         # Some alone: reading all expressions of a large set takes minutes. Answers to others that
         # cannot be read are unscorable, with a warning of their own.
         some = problems[:: -(-len(problems) // _SAMPLED)] if problems else []
+        if verifier.refusals:
+            some = problems
         results = self._ask([(p.reference, None) for p in some])
-        bad = [p for p, r in zip(some, results, strict=True) if r.outcome is not Outcome.CORRECT]
+        judged = list(zip(some, results, strict=True))
+        refused = {p: r.reason for p, r in judged if r.reason in verifier.refusals}
+        if refused:
+            self._say_refused(refused, len(some))
+        bad = [p for p, r in judged if r.outcome is not Outcome.CORRECT and p not in refused]
         if bad:
             answers = [str(p.reference.get("answer", p.reference)) for p in bad[:_EXAMPLES]]
             examples = "; ".join(f"{a[:60]!r}" if a else "no answer found" for a in answers)
@@ -159,6 +166,22 @@ class Dataset(RewardedTask, DataTask):
                 stacklevel=2,
             )
         _checked.add(key)
+
+    def _say_refused(self, refused: Mapping[Problem, str], count: int) -> None:
+        """Raise an error about problems that no answer may count on, or warn of them."""
+        first = next(iter(refused))
+        rows = ", ".join(str(problem.row) for problem in [*refused][:_ROWS])
+        more = ", ..." if len(refused) > _ROWS else ""
+        text = (
+            f"{refused[first]} in {len(refused)} of {counted(count, 'problem')} (rows {rows}{more})"
+        )
+        if self._verifier.must_refuse:
+            raise ConfigError(
+                f"task.tests_column: {text}: a program that does nothing passes. Mend these tests "
+                f"or leave the rows out; task.verifier.loose_tests=unscorable goes on, and counts "
+                f"no answer to them"
+            )
+        warnings.warn(f"{text}; answers to them are unscorable", AdvsweepWarning, stacklevel=3)
 
     def check_consent(self) -> None:
         self._verifier.check_consent()

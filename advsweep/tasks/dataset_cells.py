@@ -447,8 +447,14 @@ def read_tests(value: Any, entry_point: Any = None) -> list[str | dict[str, str]
     if isinstance(entry_point, str) and len(tests) == 1 and isinstance(tests[0], str):
         if not entry_point.isidentifier():
             raise CellError(f"tests of a function, not of {entry_point[:20]!r},")
-        tests = [f"{tests[0].rstrip()}\n\ncheck({entry_point})"]
+        # Other sets have the column too, and tests that call the function by its name.
+        if _UNCALLED_CHECK.search(tests[0]) and not _CALL_OF_CHECK.search(tests[0]):
+            tests = [f"{tests[0].rstrip()}\n\ncheck({entry_point})"]
     return tests
+
+
+_UNCALLED_CHECK = re.compile(r"^def check\(", re.MULTILINE)
+_CALL_OF_CHECK = re.compile(r"^(?:    )*check\(", re.MULTILINE)
 
 
 _TESTS = "a list of tests, each a text or an object with texts input and output,"

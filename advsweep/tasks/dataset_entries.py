@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -220,6 +221,9 @@ def _programs(row: Mapping[str, Any], columns: Columns, number: int) -> dict[str
         return Gap("tests")
     setup = cell(row, columns.setup) if columns.setup else None
     setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
+    if entry_point:
+        # A question in code, as HumanEval's, has imports that its answers may use.
+        setup = "\n".join(filter(None, [_imports(cell(row, columns.question)), setup]))
     reference = {"tests": tests, "setup": setup}
     if columns.program:
         program = cell(row, columns.program)
@@ -228,6 +232,15 @@ def _programs(row: Mapping[str, Any], columns: Columns, number: int) -> dict[str
             program = f"{cell(row, columns.question)}{program}"
         reference["program"] = program
     return reference
+
+
+def _imports(question: Any) -> str:
+    """Return the import statements of a question that is code; empty for any other."""
+    try:
+        body = ast.parse(str(question)).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    return "\n".join(ast.unparse(n) for n in body if isinstance(n, ast.Import | ast.ImportFrom))
 
 
 def _worked(

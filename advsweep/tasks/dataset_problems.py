@@ -278,7 +278,7 @@ def _fit(
         else:
             if _IMAGE.search(entry.question):
                 left_out.images.append(number)
-            found[problem.prompt] = replace(problem, level=level)
+            found[problem.prompt] = replace(problem, level=level, row=number)
             numbers[problem.prompt] = number
     reasons = left_out.sentences()
     if not found:

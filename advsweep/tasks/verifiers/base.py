@@ -123,6 +123,21 @@ class Verifier(Component):
     def reads(self, reference: ReferenceAnswer) -> bool:
         """Return whether a reference answer is readable; runs in the processes of `judge`."""
 
+    # What `refusal` may return. With any, all problems are asked before anything starts.
+    refusals: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def must_refuse(self) -> bool:
+        """Whether a refused problem is an error; else answers to it are unscorable."""
+        return True
+
+    def refusal(self, reference: ReferenceAnswer) -> str:
+        """Return why no answer to a problem may count although its reference can be read.
+
+        It is asked before anything starts, in the processes of `judge`; empty: all may count.
+        """
+        return ""
+
     @abstractmethod
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         """Return the verdict on a completion.

@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -35,8 +35,11 @@ from advsweep.tasks.verifiers.base import (
     run_code_allowed,
     verdict,
 )
+from advsweep.tasks.verifiers.control_cache import VerdictCache
+from advsweep.tasks.verifiers.controls import control_programs
 from advsweep.tasks.verifiers.inside import INCONSISTENT, SETTINGS_DIGITS, STARTED
 from advsweep.tasks.verifiers.isolation import SCRATCH, end_with_parent, hide_memory
+from advsweep.tasks.verifiers.outputs import same_output
 from advsweep.tasks.verifiers.submission import ProgramTests
 
 # The folder of the module that Python runs before anything else.
@@ -51,6 +54,8 @@ STARTING_SECONDS = 2.0
 
 # Further seconds for the supervisor, which has to start and to end all processes.
 _SUPERVISOR_SECONDS = 20.0
+
+_ACCEPT_ANY = "its tests accept any program"
 
 _FILES = 1024  # largest number of files and folders of a program in namespaces
 _FILES_OF_DISK = 8  # largest total size of all files, in files of the largest size
@@ -104,6 +109,7 @@ class Code(Verifier):
     name: ClassVar[str] = "code"
     retired: ClassVar[Retired] = {"enabled": (), "slow_is_wrong": (), "url": ("",)}
     memory_limit: ClassVar[int | None] = None
+    refusals: ClassVar[frozenset[str]] = frozenset({_ACCEPT_ANY})
     # In 2, tests could use objects of the program; in 3, scripts shared a process.
     revision: ClassVar[int] = 4
 
@@ -119,6 +125,11 @@ class Code(Verifier):
         1e-6,
         ge=0,
         help="difference, absolute or relative, of a fraction that a script prints",
+    )
+    loose_tests: Literal["refuse", "unscorable"] = option(
+        "refuse",
+        identity=False,
+        help="what becomes of problems whose tests accept a program that does nothing",
     )
     trusted_tests: bool = option(
         False,
@@ -154,6 +165,10 @@ class Code(Verifier):
         hide_memory()
 
     @property
+    def must_refuse(self) -> bool:
+        return self.loose_tests == "refuse"
+
+    @property
     def seconds_needed(self) -> float:
         return self.seconds + STARTING_SECONDS
 
@@ -179,6 +194,31 @@ class Code(Verifier):
         tests = ProgramTests.of(reference)
         return _compiles(f"{tests.setup}\n{tests.python}")
 
+    def refusal(self, reference: ReferenceAnswer) -> str:
+        if not run_code_allowed():
+            return ""  # the tests are a program, too, that comes with the data
+        return _ACCEPT_ANY if self.accepts_any(ProgramTests.of(reference)) else ""
+
+    def accepts_any(self, tests: ProgramTests) -> bool:
+        """Return whether tests accept a program that does nothing; known ones are kept on disk."""
+        if not all(same_output("", printed, self.tolerance) for _, printed in tests.scripts):
+            return False
+        if not tests.python.strip():
+            return True
+        names, _ = tests.names
+        key = [self.revision, tests.python, tests.setup, tests.solution, self.trusted_tests]
+        cache = VerdictCache("controls", json.dumps(key))
+        known = cache.read()
+        if known is None:
+            control = self.run(
+                "", replace(tests, scripts=()), control_programs(names, tests.python)
+            )
+            if control.outcome is Outcome.UNSCORABLE:
+                return False  # no process starts, which every answer will say
+            known = control.outcome is Outcome.CORRECT
+            cache.write(known)
+        return known
+
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         program = last_block(completion)
         try:
@@ -190,7 +230,12 @@ class Code(Verifier):
             return Verdict(Outcome.UNSCORABLE, program, needed)
         if not _compiles(program):
             return verdict(False, None)
-        return self.run(program, ProgramTests.of(reference))
+        tests = ProgramTests.of(reference)
+        found = self.run(program, tests)
+        is_correct = found.outcome is Outcome.CORRECT
+        if is_correct and tests.python.strip() and self.accepts_any(tests):
+            return Verdict(Outcome.UNSCORABLE, program, _ACCEPT_ANY)
+        return found
 
     def run(self, program: str, tests: ProgramTests, controls: Sequence[str] = ()) -> Verdict:
         """Run a program and its tests under a supervisor of their own, which ends all processes.
@@ -207,7 +252,7 @@ class Code(Verifier):
         most = {"CPU": math.ceil(self.seconds), "AS": self.memory_mb * 2**20, "FSIZE": file}
         most |= {"NPROC": self.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
         scratch = {"size": _FILES_OF_DISK * file, "files": _FILES}
-        folder = SCRATCH if namespaces else self._new_folder()
+        folder = SCRATCH if namespaces else _new_folder()
         settings = json.dumps(
             {
                 "seconds": self.seconds + STARTING_SECONDS,
@@ -251,14 +296,12 @@ class Code(Verifier):
                 text = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
                 reason = f"its process did not start ({text[:200] or 'no answer'})"
                 return Verdict(Outcome.UNSCORABLE, program, reason)
+        if controls:
+            return verdict(word.encode() in output, None)
         passed = f"{STARTED}{word}\n".encode()
         if output == passed[:-1] + f"{INCONSISTENT}\n".encode():
             return Verdict(Outcome.CORRECT, program, "it answered equal calls differently")
         return verdict(output == passed, program)
-
-    def _new_folder(self) -> str:
-        """Return the path of a folder that does not exist; the supervisor makes and removes it."""
-        return f"{tempfile.gettempdir()}/advsweep-code-{secrets.token_hex(8)}"
 
     def solution(self, reference: ReferenceAnswer) -> str:
         """Return a program that passes the tests, if the data has one."""
@@ -268,6 +311,11 @@ class Code(Verifier):
         """Return what tests need of the program's objects, unless they are trusted."""
         trusted = self.trusted_tests or not self.reads(reference)
         return "" if trusted else ProgramTests.of(reference).live_object
+
+
+def _new_folder() -> str:
+    """Return the path of a folder that does not exist; the supervisor makes and removes it."""
+    return f"{tempfile.gettempdir()}/advsweep-code-{secrets.token_hex(8)}"
 
 
 def last_block(completion: str) -> str:

@@ -287,11 +287,15 @@ def _judge(
     except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
         reads = False
     yield reads
-    if completion is None:
-        yield verdict(True, None) if reads else UNREADABLE
-        return
     try:
-        yield verifier.judge(reference, completion)
+        if completion is not None:
+            yield verifier.judge(reference, completion)
+        elif not reads:
+            yield UNREADABLE
+        elif reason := verifier.refusal(reference):
+            yield Verdict(Outcome.UNSCORABLE, reason=reason)
+        else:
+            yield verdict(True, None)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)

@@ -8,7 +8,6 @@ import contextlib
 import gc
 import importlib
 import io
-import math
 import os
 import resource
 import signal
@@ -133,12 +132,15 @@ class Host:
         isolation.end_with_parent()
         isolation.show_memory()
         isolation.forbid_calls(own_processes=self._has_own_processes)
+        isolation.limit([self._left_of(*limit) for limit in self._limits])
+
+    def _left_of(self, name: str, soft: int, hard: int) -> tuple[str, int, int]:
+        """Return what earlier scripts have left of a limit: of CPU time, at least a second."""
+        if name != "CPU":
+            return name, soft, hard
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = math.ceil(used.ru_utime + used.ru_stime)
-        for name, soft, hard in self._limits:
-            # Those of a process, and so of the first script; the others have what is left.
-            spent = seconds - 1 if name == "CPU" and seconds else 0
-            isolation.limit([(name, max(soft - spent, 1), max(hard - spent, 1))])
+        spent = int(used.ru_utime + used.ru_stime)
+        return name, max(soft - spent, 1), max(hard - spent, 1)
 
     def _end_descendants(self) -> None:
         """End what a script has left running: it could change the files of the next one."""

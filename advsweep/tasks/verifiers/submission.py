@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from advsweep.tasks.verifiers.framework_tests import is_test_class, runnable
 from advsweep.tasks.verifiers.messages import ITERATOR
 from advsweep.tasks.verifiers.tester import CLASS, STATEMENT
 
@@ -70,7 +71,7 @@ class ProgramTests:
         """Return the tests of a reference answer."""
         tests: Sequence[str | Mapping[str, str]] = reference["tests"]
         return cls(
-            python="\n".join(test for test in tests if isinstance(test, str)),
+            python=runnable("\n".join(test for test in tests if isinstance(test, str))),
             scripts=tuple((t["input"], t["output"]) for t in tests if not isinstance(t, str)),
             setup=reference["setup"],
             solution=reference.get("program") or "",
@@ -246,7 +247,7 @@ def _live(source: str, name: str) -> ast.AST | None:
                 return is_set or node.attr.startswith("_")
             return is_program(base) or (is_result(base) and node.attr not in _OF_PLAIN)
         if isinstance(node, ast.ClassDef):  # its instances are given to the program, or compared
-            return not any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+            return not is_test_class(node)
         if isinstance(node, ast.Name):
             module = modules.get(node.id, "")
             return node.id in _EXECUTE or module.startswith(tuple(f"{m}." for m in _MODULES))
