@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 ROW = Mapping[str, Any]
@@ -29,6 +30,8 @@ _ROLES = {
     "bot": "assistant",
 }
 _MOST_OPTIONS = 26
+_EXACT_FLOATS = 2**53  # the largest whole number up to which floats hold all
+_FLOAT_DIGITS = 15  # of any decimal number that a float keeps
 _SHOWN = 60  # largest number of characters of a value in a message
 _MOST_SPELLED = 1000
 _LONGEST_DECODED = 2**24  # characters of a text that is read as a list or an object
@@ -37,6 +40,13 @@ _OPTION_MARK = re.compile(r"(?:^|(?<=[\s,;]))\(?([A-Za-z])\s?\)\s*")
 
 class CellError(ValueError):
     """A cell that cannot be read; the message says what was expected."""
+
+
+class RoundedError(CellError):
+    """A whole number in a float that cannot hold it."""
+
+    def __init__(self) -> None:
+        super().__init__("an exact number, not a rounded float,")
 
 
 class CallTestsError(CellError):
@@ -230,7 +240,8 @@ def read_answers(value: Any) -> list[str | bool] | None:
     """Return the answers in a cell as texts, several for a list; None for a gap.
 
     Raises:
-        CellError: the cell is an object, or a list of lists or of objects.
+        CellError: the cell is an object, or a list of objects.
+        RoundedError: a float has lost digits of a whole number.
     """
     if is_gap(value):
         return None
@@ -257,13 +268,28 @@ def _answer_text(value: Any) -> str | bool:
     if isinstance(value, float):
         if math.isinf(value):
             raise CellError("a finite number")
-        return str(int(value)) if value.is_integer() else str(value)
+        return _whole_number(value) if value.is_integer() else str(value)
     if not isinstance(value, (str, int)):
         if not isinstance(value, list):
             raise CellError("an answer, not an object,")
         # A list within the list is one answer of several parts.
         return ", ".join(str(_answer_text(item)) for item in value)
     return str(value)
+
+
+def _whole_number(value: float) -> str:
+    """Return the digits of a whole number that a float holds.
+
+    >>> _whole_number(27.0), _whole_number(1e23)
+    ('27', '100000000000000000000000')
+
+    Raises:
+        RoundedError: the number has more digits than a float keeps, so that its last ones are lost.
+    """
+    digits = Decimal(repr(value))
+    if abs(value) >= _EXACT_FLOATS and len(digits.normalize().as_tuple().digits) > _FLOAT_DIGITS:
+        raise RoundedError
+    return str(int(digits))
 
 
 # Options

@@ -14,6 +14,7 @@ from advsweep.tasks.dataset_cells import (
     CallTestsError,
     CellError,
     Question,
+    RoundedError,
     brief,
     cell,
     is_gap,
@@ -154,6 +155,8 @@ def _reference(
         return {"answer": _letter(row, value, columns, part, number)}
     try:
         answers = read_answers(value)
+    except RoundedError:
+        return Gap("exact answer, only a rounded float")
     except CellError as error:
         raise _unfit("gold", columns.gold, str(error), number, value) from error
     if answers is None or str(answers[0]).strip().casefold() in PLACEHOLDERS:

@@ -44,6 +44,37 @@ def test_scores_and_answers(mixed: str) -> None:
     assert task.answers([], []) == []
 
 
+@pytest.mark.parametrize(
+    ("lists", "verifier", "rewards"),
+    [
+        # One half, or two halves: of several answers any one, or all of them.
+        ("any", "numeric", [1, 1, 0, 0]),
+        ("any", "boxed_math", [1, 1, 0, 0]),
+        ("all", "boxed_math", [0, 0, 0, 1]),
+    ],
+)
+def test_any_or_all_of_several_answers(
+    write: Write, lists: str, verifier: str, rewards: list[int]
+) -> None:
+    path = write("a.jsonl", [{"question": "Solve.", "answer": ["1/2", "3"]}])
+    task = Dataset(data=path, train_split="", gold_lists=lists, verifier=verifier)
+    task.check()
+    problems = [*task.problems(Split.HELD_OUT)] * 4
+    texts = ["\\boxed{0.5}", "\\boxed{3}", "\\boxed{2}", "\\boxed{3, 1/2}"]
+    assert task.score(problems, texts).tolist() == rewards
+    assert task.score(problems, ["none"] * 4).tolist() == [0] * 4
+
+
+def test_of_several_answers_one_that_can_be_read_is_enough(write: Write) -> None:
+    answers = ["about five", "5"]
+    path = write("a.jsonl", [{"question": "How many?", "answer": answers}])
+    task = Dataset(data=path, train_split="", gold_lists="any", verifier="numeric")
+    task.check()
+    (problem,) = task.problems(Split.HELD_OUT)
+    assert task.score([problem] * 2, ["5", "6"]).tolist() == [1, 0]
+    assert task.answers([problem] * 2, ["5", "6"]) == ["5", "6"]
+
+
 def test_tests_of_objects_are_refused_when_the_data_is_loaded_or_shown(write: Write) -> None:
     rows = [
         {"question": "Double.", "tests": ["assert f(1) == 2"], "id": "a"},
