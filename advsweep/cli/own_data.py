@@ -17,6 +17,8 @@ from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset import Dataset
 from advsweep.tasks.dataset_answers import is_words
+from advsweep.tasks.dataset_cells import CellError, cell, has_cell, read_answers
+from advsweep.tasks.dataset_columns import SOLUTION_COLUMNS
 from advsweep.tasks.dataset_forms import Form, FormError, Given, recognise, shown_rows
 from advsweep.tasks.dataset_names import GOLDS, WORKED, plain_name
 from advsweep.tasks.dataset_problems import make_problems
@@ -145,10 +147,9 @@ def propose(
     form = _form(rows, settings)
     options = {"data": place, **_columns(form), **_splits(place, settings), **settings}
     notes: list[str] = []
-    gpu = any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AdvsweepWarning)
-        task, reason, problem = _complete(options, form, settings, gpu)
+        task, reason, problem = _complete(options, rows, form, settings)
     notes += dict.fromkeys(str(warning.message) for warning in caught)
     notes += _unused(rows, form)
     return Proposal(
@@ -158,9 +159,14 @@ def propose(
         reason=reason,
         held_out=_held_out_count(task),
         max_tokens=_max_tokens(task),
-        gpu=gpu,
+        gpu=has_gpu(),
         notes=notes,
     )
+
+
+def has_gpu() -> bool:
+    """Return whether this machine seems to have a GPU."""
+    return any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
 
 
 def _hint_at_hub(data: str, place: str) -> None:
@@ -232,7 +238,7 @@ def _splits(place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete(
-    options: dict[str, Any], form: Form, settings: Mapping[str, Any], gpu: bool
+    options: dict[str, Any], rows: Rows, form: Form, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, Problem]:
     """Return the options of the task, why it has its verifier, and its first problem.
 
@@ -254,8 +260,8 @@ def _complete(
         task["prompt"] = prompt
     if verifier == "code":
         task["deadline"] = _CODE_DEADLINE
-    if not gpu:
-        task |= _short(task, len(problems), form)
+    if not has_gpu() and not form.tests:
+        task |= _short(task, len(problems), rows)
     task |= settings
     built = _dataset(task)
     problem = built.problems(Split.TRAIN)[0]
@@ -278,14 +284,24 @@ def _check(task: Dataset) -> None:
     task.check()
 
 
-def _short(task: Mapping[str, Any], problems: int, form: Form) -> dict[str, Any]:
+def _short(task: Mapping[str, Any], problems: int, rows: Rows) -> dict[str, Any]:
     """Return what a model without much training needs: the bare question, solved problems."""
-    if form.tests:
-        return {}
-    return {
+    short: dict[str, Any] = {
         "prompt": "{question}",
         "shots": max(0, min(_SHOTS, problems - task.get("held_out", 0) - 1)),
     }
+    usual = [name for name in SOLUTION_COLUMNS if any(has_cell(row, name) for row in rows)]
+    if usual and not all(_has_solution(row, usual[0]) for row in rows):
+        # Some rows have no steps: the examples are answers alone.
+        short["solution_column"] = task["gold_column"]
+    return short
+
+
+def _has_solution(row: Mapping[str, Any], column: str) -> bool:
+    try:
+        return read_answers(cell(row, column)) is not None
+    except CellError:
+        return False
 
 
 def _verifier(problems: Sequence[Problem], form: Form) -> tuple[Any, str]:

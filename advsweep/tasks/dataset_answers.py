@@ -17,6 +17,8 @@ _STATED = re.compile(
     r"(?:is\s*:?|[:=])\s*(?P<answer>\S.*?)\s*$",
     re.IGNORECASE,
 )
+# The tags of R1 at the end of a text.
+_TAGGED = re.compile(r"<answer>(?P<answer>(?:(?!<answer>).)*)</answer>\s*$", re.DOTALL)
 _LONGEST_ANSWER = 200  # characters; longer ones are running text
 _MOST_WORDS = 6
 _LATEX = re.compile(r"\\[a-zA-Z]+")
@@ -42,6 +44,9 @@ def reference_part(text: str, part: AnswerPart = "auto") -> str:
         return last_boxed(text) or ""
     if part == "whole":
         return text.strip()
+    tagged = _TAGGED.search(text)
+    if tagged is not None and part == "auto":
+        return tagged["answer"].strip()
     lines = text.strip().splitlines()
     match = _STATED.search(lines[-1]) if lines else None
     if match is not None:

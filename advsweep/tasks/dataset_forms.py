@@ -127,7 +127,8 @@ def recognise(rows: Rows, given: Given | None = None) -> Form:
         form = _with_programs(form, looked_at, columns)
     else:
         options = given.options or _options(looked_at, [c for c in columns if c not in used])
-        form = replace(form, options=options)
+        unread = "" if options else _unread_options(looked_at, columns)
+        form = replace(form, options=options, doubts=(unread,) if unread else ())
         form = _with_gold(form, looked_at, columns, given)
     form = _with_context(form, looked_at, columns, given)
     roles = {form.question, form.gold, form.context, form.tests, form.program, form.setup}
@@ -228,6 +229,19 @@ def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
+def _unread_options(rows: Rows, columns: Sequence[str]) -> str:
+    """Return a doubt about a column that is called options and has something else."""
+    for column in named(columns, OPTIONS):
+        present = [row for row in rows if not is_gap(cell(row, column))]
+        if "." not in column and len(present) >= _HALF * len(rows):
+            value = brief(cell(present[0], column))
+            return (
+                f"'{column}' seems to have options that cannot be read, such as {value}: expected "
+                "a list or an object of texts; write it so, or take the column out"
+            )
+    return ""
+
+
 def _is_sequence(labels: Sequence[str]) -> bool:
     """Return whether labels are A, B, C, ..., or 0, 1, ..., or 1, 2, ..."""
     joined = "".join(labels)
@@ -305,7 +319,7 @@ def _with_gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> 
         gold=gold,
         first_option=first_option,
         any_answer=any_answer,
-        doubts=tuple(filter(None, doubts)),
+        doubts=(*form.doubts, *filter(None, doubts)),
     )
 
 

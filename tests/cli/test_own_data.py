@@ -218,6 +218,17 @@ def test_one_odd_row_changes_no_column(in_process, tmp_path):
     assert "Note: left out 1 training problem: row 8 has no answer." in out
 
 
+def test_examples_are_answers_where_some_rows_have_no_steps(tmp_path, no_gpu):
+    rows = [{**row, "solution": "Add them." if n % 2 else None} for n, row in enumerate(SUM_ROWS)]
+    proposal = propose(write_lines(tmp_path / "p.jsonl", rows))
+    assert proposal.task["solution_column"] == "answer"
+    assert "Add them" not in proposal.problem.prompt
+    rows = [{**row, "solution": "Add them."} for row in SUM_ROWS]
+    proposal = propose(write_lines(tmp_path / "q.jsonl", rows))
+    assert "solution_column" not in proposal.task
+    assert proposal.problem.prompt.count("? Add them.\n\\boxed{") == 3
+
+
 def test_equal_questions_and_long_unused_columns_are_named(tmp_path):
     rows = [
         {"question": f"What is it ({n % 8})?", "answer": n % 9, "table": "| a | b |\n" * 9}

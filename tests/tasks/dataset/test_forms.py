@@ -689,6 +689,14 @@ FORMS: dict[str, tuple[Callable[[int], Row], str, Any]] = {
         "Ann says 1.",
         "A knave",
     ),
+    "tags of R1": (
+        lambda n: {
+            "question": f"What is {n}?",
+            "solution": f"<think>One\nadds <answer>9</answer>.</think>\n<answer>{n}</answer>\n",
+        },
+        "What is 1?",
+        "1",
+    ),
     "a worked answer and a final one": (
         lambda n: {
             "question": f"What is {n}?",
@@ -993,6 +1001,10 @@ DOUBTFUL: dict[str, tuple[Callable[[int], Row], str]] = {
     "two answers": (
         lambda n: {"question": f"{n}?", "answer": f"{n}", "ground_truth": f"{n + 1}"},
         "both 'answer' and 'ground_truth' may be the answers, and differ",
+    ),
+    "options as numpy writes them": (
+        lambda n: {"question": f"Which ({n})?", "choices": "['red' 'green']", "answer": n % 2},
+        "'choices' seems to have options that cannot be read",
     ),
     "labels beside answers": (
         lambda n: {"question": f"{n}?", "answer": f"{n}", "label": n % 2},
