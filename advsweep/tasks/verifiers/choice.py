@@ -62,6 +62,7 @@ _LABELLED = re.compile(
     r"(?P<open>[(\[])?\s*(?P<letter>[A-Za-z])(?![A-Za-z0-9'’])\s*(?P<close>[)\]])?(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
 )
+_FORMULA = re.compile(r"[A-Za-z]\s*[_^+#]\s*[\w{+]|[A-Za-z][+#]")
 _ANOTHER_LABEL = re.compile(r"(?<!\w)\([A-Z]\)")
 _LABEL_END = (".", ":", ")", "]", "-", "=")
 _LONGEST_LABEL = 1000
@@ -76,6 +77,8 @@ def labelled_letter(text: str) -> str | None:
     if len(text) == 1:
         return text.upper() if text.isascii() and text.isalpha() else None
     if len(text) > _LONGEST_LABEL:
+        return None
+    if _FORMULA.search(text):
         return None
     bare = _DECORATION.sub(" ", _STYLED.sub(" ", _half_width(text))).strip()
     match = _LABELLED.fullmatch(bare)
@@ -109,15 +112,18 @@ _REASON_WORDS = (
 )
 _REASONS = frozenset(_REASON_WORDS.split())
 _LEAD = re.compile(
-    r"(?:[\s*_$\"'“”‘’`{~:]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf|boxed|rm|bf)\s*\{?"
+    r"(?:[\s*_$\"'“”‘’`{~:<]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf|boxed|rm|bf)\s*\{?"
     r"|(?:therefore|thus|hence|then|indeed|actually|just|simply|clearly|likely|probably|definitely|"
     r"most|option|choice|letter|answer|the|is|be|it|that|of|correct|right|best|final|obviously|"
     r"number)\b,?)*",
     re.IGNORECASE,
 )
 _LETTER = re.compile(
-    r"(?P<open>[(\[])?\s*(?P<letter>[A-Za-z])(?![\w'’]|-\w)(?:\s?(?P<close>[)\]]))?"
+    r"(?P<open>[(\[])?\s*(?P<letter>[A-Za-z])(?!\w|['’]\w|-\w|_\w)"
+    r"(?=\Z|[\s.,:;)\]}*_$\"'’”`!?(\\<>|&/+–—。，；！、-])(?!/\s*[^A-Z\s]|\+\s*[^A-Z\s])"
+    r"(?:\s?(?P<close>[)\]]))?"
 )
+_PAIR = re.compile(r"\s+\(?[A-Z]\)?[\s.]*(?:\Z|\n)")
 _NEGATED = re.compile(
     r"[\s*]*not\s+(?:option\s+|choice\s+)?\(?[A-Z]\)?(?:\s*(?:,|\bor\b|\bnor\b|\band\b)\s*\(?[A-Z]\b\)?)*"
     r"[\s,;.]*(?:(?:but|rather|instead|so|it is|it's|it must be)\b\s*)*",
@@ -132,7 +138,7 @@ _IN_PARENTHESES = re.compile(
     r"(?<!\w)[(\[]([A-Z])[)\]]|\b(?:[Oo]ption|[Cc]hoice)\s+([A-Z])\b(?!['’])"
 )
 _ANOTHER = re.compile(
-    r"[)\]}*_$\"'\s.]*(?:(?P<weak>[,;])|/|&|\band\b|\bor\b|\bas well as\b)\s*"
+    r"[)\]}*_$\"'\s.]*(?:(?P<weak>[,;])|/|&|\+|\band\b|\bor\b|\bas well as\b)\s*"
     r"(?:(?:and|or|also|possibly|maybe|perhaps|either|option|choice|answer|both)\s+)*"
     r"[(\[\"'*${\\]*(?P<other>[A-Z])(?![\w'’])(?P<behind>.{0,30})",
     re.DOTALL,
@@ -178,6 +184,8 @@ def _leading_letter(text: str, start: int) -> str | None:
     rest = text[match.end() :]
     if rest.lstrip().startswith("="):  # the name of a quantity
         return None
+    if rest.startswith("?") or _PAIR.match(rest):
+        return ""
     is_marked = match["close"] is not None or text[start - 1 : start] in {"*", "$", '"', "{", "“"}
     letter = match["letter"]
     if not is_marked:
@@ -206,10 +214,12 @@ def _names_another(rest: str) -> bool:
 
 _TAIL = 400
 _ENDS = re.compile(
-    r"\b(?:so|thus|therefore|hence|choose|pick|select|is|it's|option|choice|but|be|with|say|letter)\b"
-    r"[:,]?\s+(?:(?:it is|it's|option|choice|the|letter)\s+)*"
-    r"[(\[\"'*$\\{]*(?P<letter>[A-Z])[)\]\"'*$\\}.!\s]*\Z"
+    r"(?:(?i:\b(?:so|thus|therefore|hence|choose|pick|select|is|it's|option|choice|but|be|with|say|"
+    r"letter|response|result|solution)\b[:,]?\s+(?:(?:it is|it's|option|choice|the|letter)\s+)*)"
+    r"|选[:：]?\s*)"
+    r"[(\[\"'*$\\{]*(?P<letter>[A-Z])[)\]\"'*$\\}.!。\s]*\Z"
 )
+_DOUBTED = re.compile(r"(?:not|n't|cannot|could|can|may|might|either|nor|or|if)\s*\Z")
 _IS_CORRECT = re.compile(
     r"(?<![\w'])[(\[*]*(?P<letter>[A-Z])[)\]*]*\s+(?:is|must be)\s+(?:clearly\s+)?"
     r"(?:(?:the|my)\s+)?(?:(?:only|best|final)\s+)?(?:correct|right|answer|best)\b"
@@ -217,8 +227,10 @@ _IS_CORRECT = re.compile(
 _ALONE = re.compile(
     r"(?:[\s*_$\"'`(\[{\\]|\\(?:text|textbf|mathrm|mathbf)\{)*([A-Za-z])[\s*_$\"'`)\]}\\.]*"
 )
+_LAST_LINE = re.compile(r"\n[\s*_$\"'`(\[{]*([A-Z])[\s*_$\"'`)\]}.]*\Z")
 _LABELLED_LINE = re.compile(
-    r"(?m)^[ \t*_$\"'`>\[-]{0,8}\(?(?P<letter>[A-Z])(?:\)|[.:](?=[*\s]|$)|(?=[ \t*_$\"'`\].]*$)"
+    r"(?m)^[ \t*_$\"'`>\[-]{0,8}(?:(?:[Oo]ption|[Cc]hoice)[ ])?\(?(?P<letter>[A-Z])"
+    r"(?:\)|[.:](?=[*\s]|$)|(?=[ \t*_$\"'`\].]*$)"
     r"|(?=\s+(?:because|since)\b))"
 )
 _LONGEST_LISTED = 20_000
@@ -231,11 +243,14 @@ def _last_letter(text: str) -> str | None:
         alone = _ALONE.fullmatch(text)
         if alone is not None:
             return alone[1].upper()
+    last_line = _LAST_LINE.search(tail)
     ending = _ENDS.search(tail)
     if ending is not None:
-        return ending["letter"]
+        return None if _DOUBTED.search(tail[: ending.start()]) else ending["letter"]
     correct = [match["letter"] for match in _IS_CORRECT.finditer(tail)]
     if correct:
         return correct[-1] if len(set(correct)) == 1 else None
+    if last_line is not None:
+        return last_line[1]
     labels = {match["letter"] for match in _LABELLED_LINE.finditer(text[-_LONGEST_LISTED:])}
     return labels.pop() if len(labels) == 1 else None

@@ -79,6 +79,10 @@ _BEHIND_NUMBER = re.compile(
     rf"(?<=[0-9}}])(?:\s|\\[,;:! ]|~)*{_STYLES}\s*\{{(?P<unit>[A-Za-z\s./°'-]*)\}}"
     r"(?:\s*\^\s*(?:\{\s*-?[0-9]\s*\}|-?[0-9]))?"
 )
+_LAST_UNIT = re.compile(
+    rf"(?:\s|\\[,;:! ]|~){{0,10}}{_STYLES}\s*\{{(?P<unit>[A-Za-z\s./°'-]*)\}}"
+    r"(?:\s*\^\s*(?:\{\s*-?[0-9]\s*\}|-?[0-9]))?\s*\Z"
+)
 _NO_UNIT = re.compile(r"\b(?:and|or|if|when|for|where|not|mod|than)\b")
 _PRE_LABEL = re.compile(
     r"\s*(?:\\(?:text|mathrm|textbf)\s*\{)?\s*(?:the\s+)?(?:final\s+)?(?:answer|solution|result)"
@@ -99,7 +103,11 @@ _WORDS_AROUND = re.compile(r"\s*(?:\\text|\\mathrm|and\b|or\b|\()")
 _REPEATING = re.compile(
     r"(?P<whole>[0-9]+)\.(?P<fixed>[0-9]*)\\(?:overline|bar|dot)\s*\{(?P<period>[0-9]{1,20})\}"
 )
+_DEGREES_OF_FUNCTION = re.compile(
+    r"\\(sin|cos|tan|cot|sec|csc)\s*[({]?\s*([0-9]+(?:\.[0-9]+)?)\s*\^\s*\{?\s*\\circ\s*\}?\s*[)}]?"
+)
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![_^0-9])(?<!frac)(?<!frac )[0-9]\s+[0-9]")
+_DOTS = re.compile(r"\\(?:ldots|dots|cdots|dotsc|dotsb)(?![a-z])|\.\.\.")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _LIMIT = 4000
 
@@ -122,7 +130,9 @@ def latex_of(text: str) -> str | None:
     text = _without_wide_spaces(text)
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
     text = text.replace("\\varnothing", "\\emptyset")
-    if _has_inner_text(text) or _NUMBERS_SIDE_BY_SIDE.search(text):
+    text = text.replace("\\langle", "(").replace("\\rangle", ")")
+    text = _DEGREES_OF_FUNCTION.sub(r"\\\1(\\frac{\2 \\pi}{180})", text)
+    if _DOTS.search(text) or _has_inner_text(text) or _NUMBERS_SIDE_BY_SIDE.search(text):
         return None
     return text.strip()
 
@@ -176,7 +186,11 @@ def _without_units(text: str) -> str:
     def replace(match: re.Match[str]) -> str:
         return match[0] if _NO_UNIT.search(match["unit"]) else " "
 
-    return _BEHIND_NUMBER.sub(replace, text)
+    text = _BEHIND_NUMBER.sub(replace, text)
+    last = _LAST_UNIT.search(text)
+    if last is None or _NO_UNIT.search(last["unit"]) or not text[: last.start()].strip():
+        return text
+    return text[: last.start()]
 
 
 def _without_wide_spaces(text: str) -> str:

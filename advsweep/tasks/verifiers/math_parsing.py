@@ -67,6 +67,8 @@ def are_equal(gold: str, answer: str) -> bool:
     if isinstance(expected, Eq) and isinstance(expected.rhs, Set):  # x \in [0, 1)
         is_set = True
         expected = expected.rhs
+    if is_set:
+        given = _as_union(given)
     numbers = _compare_numbers(expected, given, answer)
     if numbers is not None:
         return numbers
@@ -79,6 +81,16 @@ def are_equal(gold: str, answer: str) -> bool:
             raise_on_error=True,
         )
     )
+
+
+def _as_union(given: Any) -> Any:
+    """Return several inequalities, `x < -1` or `x > 1`, as the set that they allow."""
+    from sympy import FiniteSet, Union
+    from sympy.core.relational import Relational
+
+    if not isinstance(given, FiniteSet) or not all(isinstance(r, Relational) for r in given.args):
+        return given
+    return Union(*(relation.as_set() for relation in given.args))
 
 
 def _exact_side(answer: str) -> str:
@@ -107,25 +119,48 @@ def _compare_numbers(expected: Any, given: Any, answer: str) -> bool | None:
         given = given.rhs
     if isinstance(expected, Eq) and not isinstance(given, Eq) and _names_its_left_side(expected):
         expected = expected.rhs
+    expected = _with_imaginary_unit(expected)
+    given = _with_imaginary_unit(given)
     for side in (expected, given):
         if not isinstance(side, Expr) or not side.is_number or side.has(*_not_finite()):
             return None
     left = expected.evalf(_DIGITS)
     right = given.evalf(_DIGITS)
-    if not (left.is_number and right.is_number):
+    sizes = (abs(left), abs(right))
+    if not all(size.is_Number for size in sizes):
         return None
-    scale = max(abs(left), abs(right))
+    scale = max(sizes)
     if not scale.is_Float or scale._prec < _LEAST_BITS:
         return None
     if not all(_is_precise(value) for value in (left, right)):
         return None
     difference = abs(left - right) / scale
-    if difference <= _EXACT:
-        return True
     is_decimal = expected.has(Float) or given.has(Float)
+    if difference <= _EXACT:
+        return is_decimal or _may_be_equal(expected, given)
     if not is_decimal or (given.is_Float and _significant_digits(answer) < _FEWEST_DIGITS):
         return False
     return bool(difference <= _ROUNDED)
+
+
+def _may_be_equal(expected: Any, given: Any) -> bool:
+    """Return whether two formulas without decimals are equal, or cannot be told apart.
+
+    Large whole numbers, such as `2^{1000}` and `2^{1000} + 1`, differ behind the last digit.
+    """
+    left = expected.doit()
+    right = given.doit()
+    return bool(left == right) or not (left.is_Rational and right.is_Rational)
+
+
+def _with_imaginary_unit(formula: Any) -> Any:
+    """Return a formula whose only variable is called i as a complex number."""
+    from sympy import I
+
+    names = {symbol.name for symbol in getattr(formula, "free_symbols", ())}
+    if names != {"i"}:
+        return formula
+    return formula.subs(dict.fromkeys(formula.free_symbols, I))
 
 
 def _names_its_left_side(equation: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _MINUS_SIGNS = "\u2212\u2012\u2013\u2014\u2010\u2011\ufe63\uff0d"
@@ -70,6 +71,7 @@ _STYLES = (
 )
 _STYLED = re.compile(rf"\\(?:{_STYLES})\*?\s*\{{([^{{}}]*)\}}")
 _STYLE = re.compile(r"\\(?:displaystyle|textstyle|bf|rm|it|left|right|limits|phantom\{\})(?![a-z])")
+_COLOR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]{1,20}\}")
 _DELIMITERS = re.compile(r"\\[()\[\]]")
 _NOTHING = re.compile(r"\\!|\\/|\{\}")
 _THIN_COMMANDS = re.compile(r"\\[,;: >]|\\(?:quad|qquad|thinspace|enspace|space)(?![a-z])|~")
@@ -83,6 +85,8 @@ _FRACTION = re.compile(
     r"(?:\{\s*(-?\s?[0-9][0-9,]*(?:\.[0-9]+)?)\s*\}|([0-9]))"
 )
 _THIN_THOUSANDS = re.compile(rf"(?<![0-9.,])([0-9]{{1,3}})((?:,?{_THIN}[0-9]{{3}})+)(?![0-9])")
+_ROOT = re.compile(r"\\sqrt\s*(?:\{\s*)?([0-9]{1,20})(?:\s*\})?(?![0-9])")
+_ORDINAL = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm)\s*\{\s*)?(st|nd|rd|th)\s*\}{0,2}(?![a-z])")
 _MARKDOWN = re.compile(r"(?<![0-9])\*\*|\*\*(?![0-9])|__|`")
 _GROUP = re.compile(r"(?<![\w^_\\}\]])\{([^{}]*)\}")
 _EXPONENT_BRACES = re.compile(r"\^\s*\{\s*([+-]?[0-9]{1,4})\s*\}")
@@ -113,19 +117,28 @@ def _without_latex(text: str) -> str:
     text = _MONEY.sub("$", text)
     text = _EXPONENT_BRACES.sub(r"^\1", text)
     text = _DEGREES.sub(" degrees ", text)
+    text = _ORDINAL.sub(r"\1", text)
     for _ in range(3):  # styles within styles
         unstyled = _STYLED.sub(r" \1 ", text)
         if unstyled == text:
             break
         text = unstyled
+    text = _COLOR.sub(" ", text)
     text = _STYLE.sub(" ", text)
     text = _DELIMITERS.sub(" ", text)
     text = _NOTHING.sub("", text)
     text = _TIMES.sub(" * ", text)
     text = _ABOUT.sub("≈", text)
     text = _THIN_COMMANDS.sub(_THIN, text)
+    text = _ROOT.sub(_whole_root, text)
     text = _FRACTION.sub(_slash, text)
     return _GROUP.sub(r" \1 ", text)
+
+
+def _whole_root(match: re.Match[str]) -> str:
+    """Return the root of a square number; the text itself for another one."""
+    root = math.isqrt(int(match[1]))
+    return f" {root} " if root * root == int(match[1]) else match[0]
 
 
 def _slash(match: re.Match[str]) -> str:

@@ -215,6 +215,8 @@ def _power(base: Fraction, exponent: int) -> Fraction | None:
 _EQUALS = re.compile(r"(?<![<>!=:])=(?!=)|≈")
 _LIST = re.compile(r"[,;]\s|;|\b(?:and|or)\b")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z'.:\"\s-]*")
+_BRACKETED = re.compile(r"(-?)\s*\(([^()]*)\)")
+_BOUND = re.compile(r"\bup to$", re.IGNORECASE)
 _DASH = re.compile(r"-\s|\s-|-$")
 _CURRENCY_CODE = re.compile(
     r"(?:(?:US|AU|CA|HK|NZ)(?=\s?\$)|(?:USD|EUR|GBP|INR|CAD|AUD|CNY|RMB|JPY|Rs\.?|RM)(?=\s?[$0-9]))"
@@ -319,8 +321,9 @@ def _read_side(text: str) -> Quantity | None:
     """Return the number that a text without an equals sign is."""
     text = _CURRENCY_CODE.sub("", text)
     text = text.strip()
-    if text.startswith("(") and text.endswith(")") and text.count("(") == 1:
-        text = text[1:-1].strip()
+    bracketed = _BRACKETED.fullmatch(text)
+    if bracketed is not None:
+        text = f"{bracketed[1]}{bracketed[2].strip()}"
     found = tokens(text)
     if len(found) != 1:
         return None
@@ -335,7 +338,7 @@ def _is_label(text: str) -> bool:
     text = text.strip(" $\"':(*")
     if not text:
         return True
-    if not _LABEL.fullmatch(text) or _DASH.search(text):
+    if not _LABEL.fullmatch(text) or _DASH.search(text) or _BOUND.search(text):
         return False
     return _REFUSED.isdisjoint(re.findall(r"[a-z]+", text.lower()))
 

@@ -92,7 +92,8 @@ _NEGATED = re.compile(
 )
 _END_OF_CLAUSE = re.compile(
     r"\n|[.!?](?=\s|$|[*_\"')\]])|;|</|<\|"
-    r"|,?\s(?:because|since|as (?:she|he|they|it|there|the)|which|where|so)\s"
+    r"|\s[-\u2013\u2014]\s(?=[A-Za-z])"
+    r"|,?\s(?:because|since|as (?:she|he|they|it|there|the)|which|where|so|not)\s"
 )
 _EXPLANATION = re.compile(r"\((?:[^()]{0,80}[0-9]\s*[-+*/×÷=x]\s*[$0-9][^()]{0,80})\)")
 # A number behind these words belongs to what is counted: "18 dollars for 3 days".
@@ -150,6 +151,8 @@ def _read_statement(statement: str) -> tuple[bool, Quantity | None]:
     end = _END_OF_CLAUSE.search(clause, 1)
     rest = ""
     if end is not None:
+        if end[0] == "?":
+            return True, None
         rest = clause[end.end() :]
         clause = clause[: end.start()]
     if "=" in clause and any(character.isdigit() for character in rest):

@@ -15,7 +15,7 @@ from advsweep.tasks.verifiers.base import ReferenceAnswer, Verdict, Verifier, ve
 # abbreviation, such as "St. Louis", ends nothing.
 _DEFAULT = (
     r"(?i)answer(?:\*\*|\")?(?: is|:)+\s*(.+?)"
-    r"(?:\s*(?:\n|$)|(?:(?<=\d)|(?<=[^\W\d]{4})|(?<=\*\*))\.(?-i:\s+[A-Z]))"
+    r"(?:\s*(?:\n|$)|(?:(?<=\d)|(?<=[^\W\d]{4})|(?<=\*\*)|(?-i:(?<=\b[a-z]{2})|(?<=\b[a-z]{3})))\.(?-i:\s+[A-Z]))"
 )
 _MARKS = " \t\r\n*_`\"'“”‘’"
 

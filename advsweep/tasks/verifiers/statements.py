@@ -15,7 +15,7 @@ _LINK = re.compile(
     r"s?[*_\s\"'\])]{0,6}"
     r"(?:(?:to|of|for|in|choice|option|here)\b[^.:\n=?!]{0,60}?\s)?"
     r"(?:(?:is|are|was|will be|would be|should be|must be|has to be|seems to be|be)\b"
-    r"|[:：=为是]|[-–—](?=\s)"
+    r"|(?:应该|应)?[:：=为是选]|[-–—](?=\s)"
     r"|(?P<heading>[*_]{0,2}:?\n))"
     r"[:：\s]*"
 )
