@@ -25,6 +25,8 @@ def report(
     baseline: str | None = None,
     difference: float | None = None,
     at: str | None = None,
+    outcomes: str | None = None,
+    ended_early: str | None = None,
     assertions: list[str] | None = None,
     full: bool = False,
     store: str | None = None,
@@ -45,6 +47,8 @@ def report(
         --baseline ROW: Compare with this row: grpo, 'estimator=grpo group_size=8', or none.
         --difference D: Compute the seeds that would show this difference.
         --at WHERE: Compare at equal steps, rollouts, tokens, seconds, or pass@1=0.5.
+        --outcomes NAME,...: Test these columns.
+        --ended-early WHAT (ended_early): Runs that end early: keep, failed or a number.
         --assert EXPR (assertions): Exit with code 1 unless the data support this.
         --full: Print every column, difference and note.
         --format NAME (output): table, markdown, latex, csv, json, or html: a page with figures.
@@ -58,7 +62,8 @@ def report(
     """
     from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
     from advsweep.report.claims.sentences import lay_out_short
-    from advsweep.report.data.columns import parse_cutoff
+    from advsweep.report.data.columns import parse_cutoff, parse_outcomes
+    from advsweep.report.data.early_ends import KEEP, parse_ended_early
     from advsweep.report.data.runs import parse_where, split_list
     from advsweep.report.tables.build import build_report
     from advsweep.report.tables.render import render
@@ -67,6 +72,7 @@ def report(
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
     asserted = [parse_assertion(text) for text in assertions or ()]
+    declared = [] if outcomes is None else parse_outcomes(split_list(outcomes), "--outcomes")
     opened = open_store(store, create=False)
     build = functools.partial(
         build_report,
@@ -76,6 +82,9 @@ def report(
         where=filters,
         at=cutoff,
         baseline=baseline,
+        outcomes=declared,
+        declared_by="--outcomes",
+        ended_early=parse_ended_early(ended_early or KEEP),
     )
     ranked = sort is not None and sort.startswith("rank:")
     # A report of thousands of runs makes many objects and no cycles: collecting takes a third.

@@ -42,6 +42,14 @@ _UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
 # An @ before a digit belongs to a name, as no window on a curve begins with one.
 _WINDOW = re.compile(r"@(?!\d)|(?<=^pass)@")
 
+# Names that columns of a report have for numbers of other sources (`report.data.columns`): a metric
+# of such a name could not be shown. A test compares them.
+_RESERVED = re.compile(
+    r"total/(?:steps|rollouts|tokens|seconds)|entropy/(?:answer|right(?:_rarefied(?:_share)?)?)"
+    r"|kl/base|law/(?:[abc]|(?:mse|aic)/\w+)"
+)
+_LOGGED = "_logged"
+
 _FIELD = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 _ENDINGS = frozenset(
     {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
@@ -157,7 +165,7 @@ class NameMap:
                 ours = name if usable in taken else usable
             if ours == name and name in self.renamed.values():
                 # An earlier step gave this name to another metric.
-                ours = f"{name}_logged"
+                ours = f"{name}{_LOGGED}"
             if ours == name:
                 self.kept.add(name)
                 continue
@@ -181,7 +189,8 @@ class NameMap:
 
 
 def _usable(name: str) -> str:
-    return _WINDOW.sub("_at_", name.translate(_UNUSABLE))
+    usable = _WINDOW.sub("_at_", name.translate(_UNUSABLE))
+    return f"{usable}{_LOGGED}" if _RESERVED.fullmatch(usable) else usable
 
 
 def step_names(table: str) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 import pandas as pd
 
 from advsweep.errors import counted
-from advsweep.report.data.columns import parse_cutoff
+from advsweep.report.data.columns import parse_cutoff, parse_outcomes
+from advsweep.report.data.early_ends import KEEP, parse_ended_early
 from advsweep.report.data.frames import (
     evaluation_frame,
     hashable,
@@ -197,6 +198,8 @@ def report(
     baseline: str | None = None,
     difference: float | None = None,
     at: str | None = None,
+    outcomes: str | Sequence[str] | None = None,
+    ended_early: str | float = KEEP,
 ) -> ReportTable:
     """Compares the finished runs of a sweep, as `advsweep report` does with the same options.
 
@@ -209,6 +212,10 @@ def report(
         baseline: the row that others are compared with; `none` for no comparison.
         difference: the difference that seeds needed are counted for.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
+        outcomes: the columns that are tested; by default those that the sweep declares, or else
+            pass@1, coverage and diversity, or the reward.
+        ended_early: what becomes of runs whose outcomes are of an earlier step than the others':
+            `keep`, `failed`, or a number that they count with.
 
     Raises:
         AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
@@ -226,6 +233,9 @@ def report(
                 baseline=baseline,
                 target=difference,
                 at=None if at is None else parse_cutoff(at, "at"),
+                outcomes=[] if outcomes is None else parse_outcomes(_list(outcomes), "outcomes"),
+                declared_by="outcomes",
+                ended_early=parse_ended_early(str(ended_early), "ended_early"),
             )
         )
 

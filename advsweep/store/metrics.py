@@ -247,6 +247,23 @@ class Metrics(StorePart):
         query = query.join(METRICS, METRICS.c.name.in_(names)).where(exists)
         return _by_run(self._read_among(query, RUNS.c.id, run_ids))
 
+    def last_steps(self, run_ids: Sequence[int], name: str) -> dict[int, int]:
+        """Return the last step at which each run has a number of a metric, not NaN."""
+        newest = (
+            select(POINTS.c.step)
+            .where(
+                POINTS.c.run_id == RUNS.c.id,
+                POINTS.c.metric_id == METRICS.c.id,
+                POINTS.c.value.is_not(None),
+            )
+            .order_by(POINTS.c.step.desc())
+            .limit(1)
+        )
+        query = select(RUNS.c.id, newest.scalar_subquery())
+        query = query.join(METRICS, METRICS.c.name == name)
+        rows = self._read_among(query, RUNS.c.id, run_ids)
+        return {run_id: step for run_id, step in rows if step is not None}
+
     def set_summaries(self, run_id: int, values: Mapping[str, float]) -> None:
         """Store numbers about a whole run; they replace earlier ones of the same names."""
         with self._database.write() as connection:

@@ -144,7 +144,7 @@ def test_ranks_and_pooled_spreads_do_not_pair_them(store, tmp_path):
     report = build_report(store, rank=OUTCOME)
     assert {(own.low, own.high) for own in report.ranks.values()} == {(1, 3)}
     assert any("Welch's of rows with unknown seeds" in remark for remark in report.remarks)
-    spreads = Spreads(report.rows)
+    spreads = Spreads(report.arms)
     assert spreads.pooled(report.rows[0], report.rows[1], OUTCOME) is None
 
 

@@ -182,5 +182,5 @@ def _rests_on(report: Report) -> list[str]:
         lines.append(f"{report.tuned}, tuned for each: {'; '.join(chosen)}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
-    lines += describe_unknown_seeds(report)
+    lines += [*report.early_ends, *describe_unknown_seeds(report)]
     return [*lines, "all columns, intervals, tests and notes: `advsweep report --full`"]

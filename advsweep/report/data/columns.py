@@ -23,6 +23,7 @@ A window takes a number from the curve of a metric, or of a column over the eval
 training; a cutoff says where in each run a column is measured:
 
     @firstN, @end    mean over the first N steps, the last 10 steps
+    @last            the last value
     @min, @max, @argmin, @argmax   the extreme values, and the first steps that have them
     @slope           slope of the line of least squares, per 100 steps
     @var             variance of the values, with n - 1
@@ -62,6 +63,9 @@ REACHED = "reached"
 
 # The default column, and the one that is compared, of runs without an evaluation.
 UNEVALUATED = "reward/mean@end"
+
+# What an import calls a pass@k that a trainer logged as a number, before the k.
+LOGGED_PASS = "pass_at_"
 
 COSTS = ("steps", "rollouts", "tokens", "seconds")
 
@@ -104,7 +108,7 @@ _PART = re.compile(
 )
 _WINDOW = re.compile(
     r"(?P<first>first)(?P<steps>[1-9]\d{0,8})"
-    r"|(?P<plain>end|min|max|argmin|argmax|slope|var|selected)"
+    r"|(?P<plain>end|last|min|max|argmin|argmax|slope|var|selected)"
     rf"|(?P<valued>steps_to=|share>|share<)(?P<value>{NUMBER})"
 )
 _CUTOFF = re.compile(rf"(?!steps_to=)[A-Za-z_].*={NUMBER}")
@@ -125,7 +129,7 @@ class Window:
     @property
     def keeps_unit(self) -> bool:
         """Whether its number is a value of the curve, or a mean of such."""
-        return self.kind in ("first", "end", "min", "max", "selected")
+        return self.kind in ("first", "end", "last", "min", "max", "selected")
 
     def of(self, curve: Curve, end: float | None = None) -> float:
         """Return the window's number; NaN where the curve has none.
@@ -143,6 +147,8 @@ class Window:
         if not len(values):
             return math.nan
         match self.kind:
+            case "last":
+                return float(values[-1])
             case "min" | "max":
                 return float(getattr(values, self.kind)())
             case "argmin" | "argmax":

@@ -17,12 +17,14 @@ from advsweep.report.data.columns import (
     END_STEPS,
     KL_BASE,
     LAWS,
+    LOGGED_PASS,
     RAREFIED_SHARE,
     RIGHT_ENTROPY,
     TOKEN_ENTROPY,
     Column,
     Curve,
     Cutoff,
+    Select,
     Window,
     parse_column,
     smoothed,
@@ -140,6 +142,8 @@ class Measures:
     def _values(self, column: Column, at: Arrivals | None) -> Mapping[int, float]:
         if column.is_selected:
             return scores(self._evaluated, column, lambda task: task.selected)
+        if at is None and (logged := logged_metric(column, self._evaluated)) is not None:
+            return self._last_shares(logged)
         if column.at is not None:
             at = self.arrivals(column.at, column.name)
             if column.is_reached:
@@ -169,6 +173,13 @@ class Measures:
                 curve = smoothed(curve) or (curve[0][:0], curve[1][:0])
             values[run_id] = window.of(curve, None if end is None else math.floor(end))
         return values
+
+    def _last_shares(self, metric: str) -> dict[int, float]:
+        """Return the last value of a metric in each run; none if it is no share."""
+        curves = self._store.metrics.series(self._ids, metric)
+        values = {run_id: Window("last").of(curve) for run_id, curve in curves.items()}
+        is_share = all(0 <= value <= 1 for value in values.values() if not math.isnan(value))
+        return values if is_share else {}
 
     def curves(self, column: Column) -> Mapping[int, Curve]:
         """Return the curve of each run that a column takes its numbers from."""
@@ -284,6 +295,17 @@ class Measures:
             shown = f"{at.value:.4g}" if at.value and at.value < 1000 else f"{at.value:.0f}"
             return at, came, f"each run as it was where it had spent {shown} {at.what}"
         return at, came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
+
+
+def logged_metric(column: Column, evaluated: EvaluationsByTask) -> str | None:
+    """Return the metric that stands for a pass@k of runs that have no evaluation; None without one.
+
+    Trainers log pass@k as a number, without its problems: an import calls it `pass_at_K`.
+    """
+    is_plain = column.select == Select() and column.window is None and column.at is None
+    if column.k is None or not is_plain or evaluated.tasks:
+        return None
+    return f"{LOGGED_PASS}{column.k}"
 
 
 def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:

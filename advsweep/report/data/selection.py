@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.errors import NotFoundError, ReportError, first_of, nearest
 from advsweep.plugins import install_command
 from advsweep.report.data.analyses import analysis_columns, analysis_curves
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     COSTS,
+    END_STEPS,
+    LOGGED_PASS,
     Column,
     parse_column,
     standard_columns,
@@ -26,11 +29,19 @@ from advsweep.report.data.runs import (
     describe_filters,
     is_key,
     known_keys,
+    metric_names,
     value_of,
 )
 from advsweep.store import RunRecord, Status, Store
+from advsweep.store.imported import is_imported
 
 _STATUS = "status"
+
+# The most metrics of a log that a table shows unasked.
+_MOST_LOGGED = 8
+
+# Words in the names of results.
+_RESULT = re.compile(r"acc|correct|eval|pass|reward|score|solve|success|test|val", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,55 @@ def select_columns(names: Sequence[str] | None, evaluated: EvaluationsByTask) ->
     return found
 
 
+def logged_pass_columns(
+    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask
+) -> list[Column]:
+    """Return pass@k for each k that trainers logged of runs without an evaluation."""
+    if evaluated.tasks:
+        return []
+    ks = [name.removeprefix(LOGGED_PASS) for name in metric_names(store, runs)]
+    columns = [parse_column(f"pass@{k}") for k in sorted({k for k in ks if k.isdecimal()}, key=int)]
+    return [column for column in columns if column is not None and column.k is not None]
+
+
+def results_first(names: Iterable[str]) -> list[str]:
+    """Return the names of metrics with those of results before times, sizes and losses."""
+    return sorted(names, key=lambda name: (_RESULT.search(name) is None, name))
+
+
+def logged_columns(
+    store: Store, runs: Sequence[RunRecord], known: Iterable[Column]
+) -> tuple[list[Column], str]:
+    """Return the metrics of the logs at their end, and a sentence on them; none without any.
+
+    A metric that is logged more rarely than each tenth step has its last value.
+
+    Args:
+        known: columns whose metrics are left out.
+    """
+    ids = [run.id for run in runs]
+    sources = {column.source for column in known}
+    names = results_first(name for name in metric_names(store, runs) if name not in sources)
+    columns = []
+    for name in names[:_MOST_LOGGED]:
+        at_end = store.metrics.means(ids, name, last=END_STEPS)
+        window = "end" if at_end.keys() >= store.metrics.last_steps(ids, name).keys() else "last"
+        column = parse_column(f"{name}@{window}")
+        if column is not None:
+            columns.append(column)
+    if not columns:
+        return [], ""
+    text = (
+        "no run has pass@k or a reward by our names, so that the table has the metrics of the logs "
+        "at their end; which values are better is not known, and nothing is tested: `--outcomes "
+        f"{columns[0].name}` declares what to test"
+    )
+    if len(names) > _MOST_LOGGED:
+        more = names[_MOST_LOGGED:]
+        text += f"; {len(more)} more: --columns {first_of(more, _MOST_LOGGED)}"
+    return columns, text
+
+
 def refuse_empty(
     store: Store,
     runs: Sequence[RunRecord],
@@ -147,6 +207,7 @@ def refuse_empty(
         if not values[column.name].isna().all():
             continue
         if column.is_evaluated:
+            _refuse_unlogged(store, runs, evaluated, column)
             _refuse_evaluated(evaluated, column)
         # A window may have no number, such as the step of a value that no run comes to.
         if column.metric is None or store.metrics.means(ids, column.metric):
@@ -161,6 +222,19 @@ def refuse_empty(
             known |= known_keys(runs)
             hint = install_command(column.metric.partition("/")[0]) or nearest(column.metric, known)
         raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
+
+
+def _refuse_unlogged(
+    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, column: Column
+) -> None:
+    """Refuse a column of evaluations where imported runs have none, and name what they have."""
+    if evaluated.tasks or not all(is_imported(run.config) for run in runs):
+        return
+    names = metric_names(store, runs)
+    raise NotFoundError(
+        f"{column.name}: expected results per problem, or a logged share pass@K, got logs with "
+        f"{first_of(names, _MOST_LOGGED) or 'no metric'}; METRIC@end shows one of them"
+    )
 
 
 def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:

@@ -87,6 +87,7 @@ def forest(
         title=f"{data.name}: differences to {against[0] if len(against) == 1 else report.baseline}",
         notes=[
             *_forest_notes(table, margins, report.family),
+            *report.early_ends,
             *describe_unknown_seeds(report),
             *remarks,
         ],

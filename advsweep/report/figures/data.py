@@ -20,7 +20,7 @@ from advsweep.report.data.evaluations import (
     group_bases,
     select_evaluations,
 )
-from advsweep.report.data.measure import Measures, curves
+from advsweep.report.data.measure import Measures, curves, logged_metric
 from advsweep.report.data.runs import (
     Filter,
     Group,
@@ -239,12 +239,15 @@ class FigureData:
             ReportError: the evaluations have different settings.
         """
         column = parse_column(metric)
+        ids = [run.id for run in self.runs]
         if column is not None and column.is_single:
+            logged = logged_metric(column, self._along)
+            if logged is not None:
+                return self._known("metric", metric, self._store.metrics.series(ids, logged))
             return self._known("metric", metric, curves(self._along, column))
         if column is not None and column.total is not None:
             spent = Measures(self._store, self.runs, self._evaluated).curves(column)
             return self._known("metric", metric, spent)
-        ids = [run.id for run in self.runs]
         return self._known("metric", metric, self._store.metrics.series(ids, metric))
 
     def thinned(self, metric: str, points: int) -> ThinCurves:
@@ -285,7 +288,8 @@ class FigureData:
 
     def _known(self, what: str, name: str, found: Mapping[int, T]) -> Mapping[int, T]:
         if not found:
-            hint = nearest(name, [*self.metric_names, "pass@1", ANSWER_ENTROPY])
+            of_evaluations = ["pass@1", ANSWER_ENTROPY] if self._evaluated.tasks else []
+            hint = nearest(name, [*self.metric_names, *of_evaluations])
             raise NotFoundError(f"no run of {self.name} has a {what} '{name}'; {hint}")
         return found
 

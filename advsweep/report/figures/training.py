@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from advsweep.errors import ReportError
+from advsweep.errors import ReportError, first_of
 from advsweep.report.data.columns import metric_range, parse_column
+from advsweep.report.data.selection import results_first
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+_MOST = 4  # panels for the metrics of logs
+_NAMED = 6  # runs of a note at most
 
 STANDARD = ("reward/mean", "collapse/acr", "entropy/token", "advantage/zero_fraction")
 
@@ -22,7 +26,8 @@ STANDARD = ("reward/mean", "collapse/acr", "entropy/token", "advantage/zero_frac
 def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> chart.Chart:
     """Draw metrics over the training, with bands over seeds."""
     recorded = [name for name in STANDARD if name in data.metric_names]
-    metrics = list(dict.fromkeys(metrics)) or recorded
+    # Logs of others may have none of our names.
+    metrics = list(dict.fromkeys(metrics)) or recorded or results_first(data.metric_names)[:_MOST]
     if not metrics:
         raise ReportError(f"no run of {data.name} recorded any of {', '.join(STANDARD)}")
     styles = {row.label: row.style for row in data.distinct_rows()}
@@ -38,6 +43,7 @@ def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> ch
         notes=[
             *chart.seeds_note(every.groupby(["metric", "row"])["n"].max(), "bands"),
             *smoothed,
+            *_early_notes(data, metrics),
         ],
         records=every[["metric", "row", "step", "mean", "low", "high", "n"]].to_dict("records"),
         panels=[
@@ -53,6 +59,30 @@ def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> ch
         ],
         columns=chart.grid_columns(len(metrics)),
     )
+
+
+def _early_notes(data: FigureData, metrics: Sequence[str]) -> list[str]:
+    """Return a sentence for each metric that some runs have to an earlier step than others."""
+    notes = []
+    for metric in metrics:
+        last = {
+            run_id: int(steps[np.isfinite(values)][-1])
+            for run_id, (steps, values) in data.series(metric).items()
+            if np.isfinite(values).any()
+        }
+        latest = max(last.values(), default=0)
+        early = [
+            f"{row.label} (run {run.id} at step {last[run.id]} of {latest})"
+            for row in data.rows
+            for run in row.runs
+            if run.id in last and last[run.id] < latest and not row.group.get("steps")
+        ]
+        if early:
+            notes.append(
+                f"ended early, so that later means are without them: {metric} of "
+                f"{first_of(early, _NAMED)}"
+            )
+    return notes
 
 
 def _means(data: FigureData, metric: str, smooth: int) -> pd.DataFrame:

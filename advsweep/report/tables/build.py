@@ -26,6 +26,17 @@ from advsweep.report.data.columns import (
     reached_column,
     within_steps,
 )
+from advsweep.report.data.early_ends import (
+    FAILED,
+    KEEP,
+    EarlyEnds,
+    describe_early_ends,
+    describe_failed,
+    ended_runs,
+    find_early_ends,
+    with_value,
+    without_runs,
+)
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     select_evaluations,
@@ -47,6 +58,8 @@ from advsweep.report.data.runs import (
 )
 from advsweep.report.data.selection import (
     Selection,
+    logged_columns,
+    logged_pass_columns,
     refuse_empty,
     select_columns,
     select_runs,
@@ -62,8 +75,10 @@ from advsweep.report.tables.notes import (
     GUESS,
     caution_of_chance,
     chance_column,
+    describe_denominators,
     describe_imported,
     describe_large_k,
+    describe_logged_pass,
     describe_no_signal,
     describe_provenance,
 )
@@ -94,6 +109,8 @@ def build_report(
     rank: str | None = None,
     outcomes: Sequence[Column] = (),
     described: bool = True,
+    declared_by: str = "the list of claims",
+    ended_early: str | float = KEEP,
 ) -> Report:
     """Compare the finished runs of a sweep, of all sweeps, or of some ids.
 
@@ -113,6 +130,9 @@ def build_report(
         outcomes: the primary outcomes; by default those that the sweep declares, or else those of
             `outcome_choices`.
         described: whether differences in other columns are described.
+        declared_by: what declares `outcomes`.
+        ended_early: what becomes of runs whose outcomes are of an earlier step than the others':
+            they stay (`keep`), count as `failed`, or have this number in the outcomes.
 
     Raises:
         NotFoundError: the sweep, a run, key, metric or row does not exist; the message offers
@@ -131,7 +151,8 @@ def build_report(
             f"--columns: {', '.join(keys)} is a config key, which names rows: expected it among "
             "--rows, or in --where"
         )
-    declared_by = "the list of claims" if outcomes else ""
+    given = list(outcomes)
+    declared_by = declared_by if outcomes else ""
     if not outcomes and sweep is not None:
         outcomes = parse_outcomes(store.sweeps.spec(sweep).get(OUTCOMES), f"sweep.{OUTCOMES}")
         declared_by = "the sweep" if outcomes else ""
@@ -154,6 +175,10 @@ def build_report(
     # whether or not they are shown, so that hiding a column cannot change what is significant.
     named = None if columns is None else [m for m in columns if at is None or m != REACHED]
     chosen = select_columns(named, evaluated)
+    if columns is None:
+        chosen += logged_pass_columns(store, done, evaluated)
+        known = {column.name for column in chosen}
+        chosen += [column for column in given if column.name not in known]
     if at is not None and not at.is_cost:
         chosen.append(reached_column(at))
     choices = outcome_choices(evaluated, outcomes)
@@ -168,7 +193,32 @@ def build_report(
     numbers = measures.table(measured.values(), came)
     if columns is not None:
         refuse_empty(store, done, evaluated, chosen, numbers)
+    elif not outcomes and numbers[list(candidates)].isna().all(axis=None):
+        logged, remark = logged_columns(store, done, chosen)
+        numbers = numbers.join(measures.table(logged, came))
+        chosen += logged
+        visible |= {column.name: column for column in logged}
+        measured |= visible
+        remarks += [remark] if remark else []
+    remarks += describe_logged_pass([c for c in chosen if numbers[c.name].notna().any()], evaluated)
     groups = group_runs(done, always=tuned) if rows is None else group_by(done, rows)
+    ends: list[EarlyEnds] = []
+    if at is None:
+        filled = {name for name in measured if numbers[name].notna().any()}
+        ended = [column for name, column in measured.items() if name in filled]
+        ends = find_early_ends(store, groups, ended, evaluated)
+    early_ends: list[str] = []
+    if ends and ended_early != KEEP:
+        deciding = filled & candidates.keys() or filled
+        failed = ended_runs(groups, ends, deciding)
+        early_ends.append(describe_failed(groups, failed, ended_early))
+        if ended_early == FAILED:
+            gone = {run.id for run in failed}
+            done = [run for run in done if run.id not in gone]
+            groups = without_runs(groups, gone)
+        else:
+            numbers = with_value(numbers, ends, failed, candidates.keys(), float(ended_early))
+        ends = []
     if came is not None:
         remarks.append(f"{where_at}, {came.describe(groups)}")
     for own in {c.at.text: c.at for c in chosen if c.at is not None and c.at != at}.values():
@@ -265,8 +315,13 @@ def build_report(
         remarks=tuple(remarks),
         revisions=tuple(find_mixed_revisions(store, done)),
         untaught=tuple(describe_no_signal(store, groups)),
+        early_ends=(
+            *early_ends,
+            *describe_early_ends(groups, _of_table(ends, [*chosen, *primary])),
+        ),
         cautions=(
             *describe_large_k(evaluated, shown),
+            *describe_denominators(evaluated, shown),
             *(caution_of_chance(listed, differences) if at is None else ()),
         ),
         baseline=None if compared is None else compared.text,
@@ -300,6 +355,12 @@ def _lent(
     return measures.table(columns, came)
 
 
+def _of_table(ends: Sequence[EarlyEnds], columns: Sequence[Column]) -> list[EarlyEnds]:
+    """Return those of the columns that a table shows or tests."""
+    names = {column.name for column in columns}
+    return [own for own in ends if own.column.name in names]
+
+
 def outcome_choices(
     evaluated: EvaluationsByTask, declared: Sequence[Column]
 ) -> list[Sequence[Column]]:
@@ -311,9 +372,10 @@ def outcome_choices(
         entropy/right_rarefied     diversity of the correct answers; entropy/right where a run
                                    lacks it
 
-    Runs without an evaluation have `reward/mean@end`. The differences of these outcomes to the
-    baseline are one family: their p values are corrected together, whatever columns a table
-    shows. All other differences are descriptive and have no test.
+    Runs without an evaluation have pass@1 if they logged it, or else `reward/mean@end`. The
+    differences of these outcomes to the baseline are one family: their p values are corrected
+    together, whatever columns a table shows. All other differences are descriptive and have no
+    test.
 
     Args:
         declared: the outcomes that the sweep or the list of claims declares; empty for none.
@@ -321,7 +383,8 @@ def outcome_choices(
     if declared:
         return [[column] for column in declared]
     main = evaluated.of(None)
-    names = [[UNEVALUATED]]
+    # Trainers may have logged pass@1 as a number.
+    names = [["pass@1", UNEVALUATED]]
     if main is not None:
         records = main.final.values()
         samples = min((int(record.n.max(initial=0)) for record in records), default=0)

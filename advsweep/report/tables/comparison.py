@@ -263,7 +263,10 @@ def find_marks(report: Report) -> dict[tuple[int, str], Mark]:
             continue
         for place, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
             below = ranked[place:]
-            if not all(_is_significant(report, spreads, column, row, other) for other in below):
+            # The last row is better than nothing.
+            if not below or not all(
+                _is_significant(report, spreads, column, row, other) for other in below
+            ):
                 break
             marks[row, column.name] = mark
     return marks

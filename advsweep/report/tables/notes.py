@@ -15,6 +15,7 @@ from advsweep.report.data.columns import (
     parse_column,
 )
 from advsweep.report.data.evaluations import EvaluationsByTask
+from advsweep.report.data.measure import logged_metric
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import Group, name_group, show_key
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK
@@ -88,7 +89,7 @@ def notes(report: Report) -> list[str]:
             f"zero spread, so that ±0 is no interval: all seeds of {first_of(alike, _NAMED)} have "
             "the same value",
         ),
-        *((True, text) for text in describe_unknown_seeds(report)),
+        *((True, text) for text in (*report.early_ends, *describe_unknown_seeds(report))),
         *(
             (True, text)
             for text in (*report.remarks, *report.revisions, *report.untaught, *report.cautions)
@@ -320,6 +321,43 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
         "the estimate varies most; a smaller k, or more samples, compares better"
         for samples, headers in found.items()
     ]
+
+
+def describe_denominators(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
+    """Describe the columns of pass@k that leave out problems with fewer than k samples."""
+    found = []
+    for column in columns:
+        if column.k is None or column.select.is_mean:
+            continue
+        tasks = evaluated.train if column.select.is_train else evaluated.tasks
+        task = tasks.get(column.select.task or evaluated.main or "")
+        if task is None:
+            continue
+        counted_problems = set()
+        for record in task.final.values():
+            scored = record.n[record.n > 0]
+            counted_problems.add((int((scored >= column.k).sum()), len(scored)))
+        if all(enough == every for enough, every in counted_problems):
+            continue
+        least = min(enough for enough, _ in counted_problems)
+        most = max(enough for enough, _ in counted_problems)
+        every = max(every for _, every in counted_problems)
+        enough = str(least) if least == most else f"{least} to {most}"
+        found.append(f"{column.header} over {enough} of {every}")
+    if not found:
+        return []
+    return [
+        f"means over fewer problems, as the others have fewer than k samples: {'; '.join(found)}: "
+        "columns of other problems are no curve over k"
+    ]
+
+
+def describe_logged_pass(columns: Sequence[Column], evaluated: EvaluationsByTask) -> list[str]:
+    """Describe the columns of pass@k whose numbers are those that a trainer logged."""
+    headers = [column.header for column in columns if logged_metric(column, evaluated) is not None]
+    if not headers:
+        return []
+    return [f"{', '.join(headers)}: the last number that the logs have, of problems unknown here"]
 
 
 def describe_no_signal(

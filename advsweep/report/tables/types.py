@@ -174,6 +174,7 @@ class Report:
         revisions: sentences on runs of several revisions of a component.
         untaught: sentences on rows with runs that learned nothing from their rewards.
         cautions: sentences on numbers that say less than they seem to.
+        early_ends: sentences on runs whose numbers are of an earlier step than the others'.
         baseline: the rows that others are compared with, in words; None without a comparison.
         outcomes: the primary outcomes; the table may not show them.
         declared_by: what declares them, if they are not the default ones.
@@ -196,6 +197,7 @@ class Report:
     revisions: tuple[str, ...] = ()
     untaught: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    early_ends: tuple[str, ...] = ()
     baseline: str | None = None
     outcomes: tuple[Column, ...] = ()
     declared_by: str = ""

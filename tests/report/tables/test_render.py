@@ -26,7 +26,7 @@ from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out, render
 from advsweep.report.tables.types import Report
 from advsweep.store import Status
-from advsweep.writing import FORMATS, latex_text, write_table
+from advsweep.writing import FORMATS, latex_text, show_interval, write_table
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -112,23 +112,32 @@ def test_tables_fit_the_terminal_and_lose_nothing(report, width):
         assert len(numbers) == len(report.columns), (i, lines)
 
 
-def test_marks_in_each_format(demo):
-    # ACR of fade is less by 0.2, 0.3 and 0.4: 0.3 ± 0.248, the only difference of this family.
-    acr = parse_column("collapse/acr")
-    report = build_report(demo.store, "demo", columns=["collapse/acr"], outcomes=[acr])
+def test_marks_in_each_format(lab, constant):
+    # Of three rows, each is far from the others.
+    values = {"grpo": (0.75, 0.77, 0.76), "fade": (0.26, 0.25, 0.27), "rloo": (0.5, 0.51, 0.53)}
+    for estimator, own in values.items():
+        for seed, acr in enumerate(own):
+            lab.run(estimator, seed, points=constant(collapse__acr=acr), solved=None)
+    column = parse_column("collapse/acr")
+    report = build_report(lab.store, "demo", columns=["collapse/acr"], outcomes=[column])
+    cells = {row.group["estimator"]: row.cells["collapse/acr"] for row in report.rows}
+    means = {name: show_interval(cell.mean, cell.half_width) for name, cell in cells.items()}
     text = write_table(lay_out(report), width=200, styled=True)
-    assert "\x1b[1m0.150\x1b[0m ±0" in text
-    assert "\x1b[4m0.45\x1b[0m ±0.25" in text
+    assert f"\x1b[1m{means['fade'][0]}\x1b[0m ±{means['fade'][1]}" in text
+    assert f"\x1b[4m{means['rloo'][0]}\x1b[0m ±{means['rloo'][1]}" in text
     assert "†" not in text
     assert "bold: significantly better than all other rows with at least 3 seeds" in text
     assert "underlined: significantly better than all rows below" in text
     text = write_table(lay_out(report), width=200, styled=False)
-    assert "0.150 ±0*" in text
-    assert "0.45 ±0.25†" in text
-    assert "| fade | 3 | **0.150** ±0 |" in render(report, "markdown")
-    assert "| grpo | 3 | <u>0.45</u> ±0.25 |" in render(report, "markdown")
-    assert r"fade & 3 & \textbf{0.150} $\pm$ 0" in render(report, "latex")
-    assert r"grpo & 3 & \underline{0.45} $\pm$ 0.25" in render(report, "latex")
+    assert f"{means['fade'][0]} ±{means['fade'][1]}*" in text
+    assert f"{means['rloo'][0]} ±{means['rloo'][1]}†" in text
+    for form, best, second in (
+        ("markdown", "**{}** ±{}", "<u>{}</u> ±{}"),
+        ("latex", r"\textbf{{{}}} $\pm$ {}", r"\underline{{{}}} $\pm$ {}"),
+    ):
+        rendered = render(report, form)
+        assert best.format(*means["fade"]) in rendered
+        assert second.format(*means["rloo"]) in rendered
 
 
 def test_notes_missing_values(lab, constant):

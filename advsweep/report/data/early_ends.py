@@ -1,0 +1,204 @@
+"""Runs whose numbers at the end are of an earlier step than those of the others.
+
+A run that crashed, was cut off, or has NaN from some step on ends with its last number, which is
+of a model that was trained for fewer steps. Tables that average it with the others name it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from advsweep.errors import ConfigError, first_of
+from advsweep.report.data.analyses import analysis_columns
+from advsweep.report.data.columns import Column
+from advsweep.report.data.evaluations import EvaluationsByTask
+from advsweep.report.data.measure import logged_metric
+from advsweep.report.data.runs import Group, name_group
+from advsweep.store import RunRecord, Store
+from advsweep.store.imported import is_imported
+
+# What becomes of such runs: they stay, or count as failed; a number is their value instead.
+KEEP = "keep"
+FAILED = "failed"
+
+_NAMED = 6  # of what is listed at most
+_STEPS = "steps"
+
+
+@dataclass(frozen=True)
+class EarlyEnds:
+    """The runs that end early in one column.
+
+    Attributes:
+        column: the column.
+        steps: the last step with a number, by run.
+        others: the last step of the runs that they are averaged or compared with, by run.
+    """
+
+    column: Column
+    steps: Mapping[int, int]
+    others: Mapping[int, int]
+
+
+def parse_ended_early(text: str, option: str = "--ended-early") -> str | float:
+    """Return what becomes of runs that ended early: `KEEP`, `FAILED` or their value.
+
+    Raises:
+        ConfigError: the text is none of these.
+    """
+    if text in (KEEP, FAILED):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ConfigError(
+            f"{option}: expected {KEEP}, {FAILED}, or a number that such runs count with, such as "
+            f"0, got {text!r}"
+        )
+    return value
+
+
+def find_early_ends(
+    store: Store,
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+    columns: Iterable[Column],
+    evaluated: EvaluationsByTask,
+) -> list[EarlyEnds]:
+    """Return the runs whose number in a column is of an earlier step than the others'.
+
+    Rows that differ in the number of steps, which then names them, are no others.
+    """
+    found = []
+    for column in columns:
+        last = _last_steps(store, [run for _, runs in groups for run in runs], column, evaluated)
+        others: dict[int, int] = {}
+        for group, runs in groups:
+            alike = runs if _STEPS in group else [run for _, own in groups for run in own]
+            latest = max((last[run.id] for run in alike if run.id in last), default=0)
+            others |= dict.fromkeys((run.id for run in runs), latest)
+        early = {run_id: step for run_id, step in last.items() if step < others[run_id]}
+        if early:
+            found.append(EarlyEnds(column, early, others))
+    return found
+
+
+def _last_steps(
+    store: Store, runs: Sequence[RunRecord], column: Column, evaluated: EvaluationsByTask
+) -> dict[int, int]:
+    """Return the last step of each run that a column has a number of; empty for other columns."""
+    kind = None if column.window is None else column.window.kind
+    if column.at is not None or kind not in (None, "end", "last"):
+        return {}
+    metric = logged_metric(column, evaluated)
+    if column.is_evaluated and metric is None:
+        task = None
+        if not column.select.is_mean:
+            task = evaluated.of(column.select.task, train=column.select.is_train)
+        # Our own runs are evaluated after their last step.
+        imported = {run.id for run in runs if is_imported(run.config)}
+        final = {} if task is None else task.final
+        return {run_id: record.step for run_id, record in final.items() if run_id in imported}
+    metric = metric or column.metric
+    if metric is None or analysis_columns(metric):
+        return {}
+    last = store.metrics.last_steps([run.id for run in runs], metric)
+    own = {run.id: run for run in runs if not is_imported(run.config)}
+    ended = [i for i, step in last.items() if i in own and step < own[i].steps]
+    diverged = _diverged(store, ended, metric)
+    # A metric of ours may be undefined at single steps, of which the last is one.
+    return {
+        run_id: own[run_id].steps if run_id in own and run_id not in diverged else step
+        for run_id, step in last.items()
+    }
+
+
+def _diverged(store: Store, run_ids: Sequence[int], metric: str) -> set[int]:
+    """Return the runs that have a metric at every step up to one, and never again."""
+    found = set()
+    for run_id, (_, values) in store.metrics.series(list(run_ids), metric).items():
+        missing = np.isnan(values)
+        if missing[-2:].all() and missing[int(np.argmax(missing)) :].all():
+            found.add(run_id)
+    return found
+
+
+def describe_early_ends(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]], ends: Sequence[EarlyEnds]
+) -> list[str]:
+    """Return a sentence on the runs that end early, for each set of columns that they share."""
+    headers: dict[str, list[str]] = {}
+    for own in ends:
+        rows = []
+        for group, runs in groups:
+            steps = [
+                f"run {run.id} at step {own.steps[run.id]} of {own.others[run.id]}"
+                for run in runs
+                if run.id in own.steps
+            ]
+            if steps:
+                rows.append(f"{name_group(group)} ({first_of(steps, _NAMED)})")
+        headers.setdefault(first_of(rows, _NAMED, "; "), []).append(own.column.header)
+    return [
+        f"ended early: {', '.join(named)} of {rows}; `--ended-early {FAILED}` leaves such runs out "
+        "as failed ones, `--ended-early 0` counts them with 0"
+        for rows, named in headers.items()
+    ]
+
+
+def ended_runs(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+    ends: Sequence[EarlyEnds],
+    columns: Collection[str],
+) -> list[RunRecord]:
+    """Return the runs that end early in one of some columns."""
+    ids = {run_id for own in ends if own.column.name in columns for run_id in own.steps}
+    return [run for _, runs in groups for run in runs if run.id in ids]
+
+
+def describe_failed(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+    failed: Sequence[RunRecord],
+    ended_early: str | float,
+) -> str:
+    """Say how many runs of each row count as failed, and what that means."""
+    ids = {run.id for run in failed}
+    counts = []
+    for group, runs in groups:
+        if count := sum(run.id in ids for run in runs):
+            counts.append(f"{name_group(group)} {count} of {len(runs)} runs")
+    meaning = "left out of all numbers, so that means are those of the runs that came to the end"
+    if ended_early != FAILED:
+        meaning = f"they count with {ended_early:g} in the outcomes, and in no other column"
+    return f"failed, as they ended early: {', '.join(counts) or 'no run'}; {meaning}"
+
+
+def without_runs(
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]], ids: Collection[int]
+) -> list[tuple[Group, list[RunRecord]]]:
+    """Return the rows without some runs; rows without any other are gone."""
+    kept = [(group, [run for run in runs if run.id not in ids]) for group, runs in groups]
+    return [(group, runs) for group, runs in kept if runs]
+
+
+def with_value(
+    numbers: pd.DataFrame,
+    ends: Sequence[EarlyEnds],
+    failed: Sequence[RunRecord],
+    outcomes: Collection[str],
+    value: float,
+) -> pd.DataFrame:
+    """Return the numbers with a value for the outcomes of failed runs, and none elsewhere."""
+    changed = numbers.copy()
+    ids = [run.id for run in failed]
+    changed.loc[ids, :] = math.nan
+    for own in ends:
+        if own.column.name in outcomes:
+            changed.loc[ids, own.column.name] = value
+    return changed
