@@ -9,8 +9,8 @@ from __future__ import annotations
 LARGEST = 1e100
 """Numbers from outside are smaller than this in absolute value; others count like NaN."""
 
-BEYOND = f"that are NaN, infinite or beyond {LARGEST:.0e}".replace("e+", "e")
-"""What is said of values that are left out for it."""
+BEYOND = "of 1e100 or more in absolute value"
+"""What is said of finite values that are left out for it."""
 
 
 def is_bounded(number: float) -> bool:

@@ -52,13 +52,14 @@ def import_(
     mapping: list[str] | None = None,
     by: str | None = None,
     rows: str | None = None,
+    decimal: str | None = None,
     dry_run: bool = False,
     store: str | None = None,
     how: options.RecordFormat = "text",
 ) -> None:
     """Reports, plots and claims work on these runs as on others. Metrics get our names by the
     format's table; the others keep theirs. Importing again adds what is new and nothing else.
-    Imported runs are data: nothing in them is executed, and no worker trains them.
+    Nothing in them is executed, and no worker trains them.
 
     Arguments:
         FORMAT (form): The format: csv, jsonl, lm-eval, rollouts (of prime-rl, NeMo-RL
@@ -67,16 +68,17 @@ def import_(
 
     Options:
         --sweep NAME: Add the runs to this sweep.
-        --set KEY=VALUE (assignments): Set a config key of every run, such as
-            estimator=grpo; may be repeated.
-        --name-pattern PATTERN: Take config keys from the names of files or folders:
-            '{estimator}-s{seed}'. Runs whose names do not match are left out.
+        --set KEY=VALUE (assignments): Set a config key of every run:
+            estimator=grpo. Repeatable.
+        --name-pattern PATTERN: Config keys in the names of files or folders:
+            '{estimator}-s{seed}'. Others are left out.
         --map THEIRS=OURS (mapping): Rename a metric, as in train/score=reward/mean;
-            NAME=step names the step. May be repeated; comes before the format's own table.
-        --by COLUMN,...: Columns that tell the runs of one file apart (default: estimator,
-            seed, run, ...).
+            NAME=step names the step, NAME=estimator (any config key) a setting. Repeatable.
+        --by COLUMN,...: Columns that tell the runs of one file apart, besides estimator,
+            seed, run and their like.
         --rows KEY,...: Config keys that alone tell settings apart (default: all that do not
             name folders, machines or times). Runs that differ in others are replicates.
+        --decimal SIGN: csv: the decimal sign, a point or a comma.
         --dry-run: Print what would be imported; change nothing.
 
     Examples:
@@ -91,7 +93,9 @@ def import_(
         if not theirs or not ours:
             raise ConfigError(f"--map: expected THEIRS=OURS, got {text!r}")
         names[theirs] = ours
-    reader = READERS.build(form, where="FORMAT")
+    reader = READERS.get(form, where="FORMAT").build(
+        {} if decimal is None else {"decimal": decimal}, where="--decimal"
+    )
     settings: dict[str, Any] = {}
     for key, value in parse_assignments(assignments or []).items():
         assign(settings, key, value)

@@ -18,6 +18,7 @@ from advsweep import __version__
 from advsweep.errors import ConfigError, counted, first_of, nearest
 from advsweep.importing.write import (
     ImportAction,
+    RunContent,
     Written,
     config_hash,
     gather,
@@ -26,7 +27,7 @@ from advsweep.importing.write import (
     write_run,
 )
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader
-from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, merged
+from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, merged, value_at
 from advsweep.printable import printable_line
 from advsweep.store import Store
 from advsweep.store.imported import IMPORTED
@@ -115,13 +116,20 @@ def import_runs(
         on_read=on_read,
     )
     writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run)
+    # What cannot be read is refused before anything is written.
+    gathered = []
     for found in reader.runs(source, options):
         place = found.source if found.path is None else found.path
         own = in_name(place)
         if own is None:
             summary.unmatched.append(_shown(place))
             continue
-        writer.write(found, merged(merged(found.config, own), options.settings))
+        content = writer.gather(found, merged(merged(found.config, own), options.settings))
+        if content is not None:
+            found.steps = ()
+            gathered.append((found, content))
+    for found, content in gathered:
+        writer.write(found, content)
         on_run(len(summary.runs))
     if not summary.runs:
         if pattern is not None and summary.unmatched:
@@ -136,9 +144,10 @@ def import_runs(
         )
     seen = {*names_of_log.renamed, *names_of_log.kept}
     for name, ours in (names or {}).items():
-        if ours != STEP and name not in seen:
+        if ours != STEP and name not in seen and name not in writer.settings:
             hint = nearest(name, seen)
-            writer.said.append(f"--map: no run has a metric {printable_line(name)!r}; {hint}")
+            what = "setting" if name in names_of_log.settings else "metric"
+            writer.said.append(f"--map: no run has a {what} {printable_line(name)!r}; {hint}")
     summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
     return summary
 
@@ -159,10 +168,13 @@ class _RunWriter:
     said: list[str] = field(default_factory=list)
     first: dict[object, str] = field(default_factory=dict)
     alike: list[str] = field(default_factory=list)
+    settings: set[str] = field(default_factory=set)
 
-    def write(self, found: ImportedRun, theirs: Mapping[str, Any]) -> None:
-        """Write a run, unless its files hold none."""
+    def gather(self, found: ImportedRun, theirs: Mapping[str, Any]) -> RunContent | None:
+        """Return what a store gets of a run; None, and count it, if its files hold nothing."""
         summary, form = self.summary, self.reader.name
+        self.settings |= {name for name in summary.names.settings if value_at(theirs, name)}
+        self.settings |= summary.names.settings.keys() & theirs.keys()
         settings = summary.names.with_settings(theirs)
         config = stored_config(settings, form=form, rows=self.rows, seed=seed_of(settings))
         identifier = found.key or found.source
@@ -177,10 +189,15 @@ class _RunWriter:
         summary.notes |= dict.fromkeys(found.notes)
         if not content.curves and not content.evaluations:
             summary.left_out["sources without a logged value"] += 1
-            return
+            return None
         if content.repeated:
             replaced = "values that a later line of the same step replaced"
             summary.left_out[replaced] += content.repeated
+        return content
+
+    def write(self, found: ImportedRun, content: RunContent) -> None:
+        """Write a run."""
+        summary, form, config = self.summary, self.reader.name, content.config
         # No path of this machine.
         imported = {
             "format": form,

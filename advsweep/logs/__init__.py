@@ -32,7 +32,7 @@ _MODULES = {
     "csv": "csv_file",
     "jsonl": "lines",
     "lm-eval": "lm_eval",
-    "pattern": "lines",
+    "pattern": "pattern",
     "rollouts": "dumps",
     "tensorboard": "tensorboard",
     "trl": "trl",

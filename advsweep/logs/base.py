@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
+from advsweep.bounds import BEYOND, is_bounded
 from advsweep.components import Component
 from advsweep.errors import ConfigError, reason_of
 from advsweep.logs.names import LoggedStep, NameMap, merged
@@ -183,14 +184,15 @@ class Reader(Component):
         yield from self.poll()
 
     def _numbers(self, items: Iterable[tuple[Any, Any]]) -> dict[str, float]:
-        """Return the finite numbers among names and values; count the others by name."""
+        """Return the bounded numbers among names and values; count the others by name."""
         numbers: dict[str, float] = {}
         for name, value in items:
             number = value if type(value) is float else self._number(value)
             if number is None:
                 self._drop(name, "that are not numbers")
-            elif not math.isfinite(number):
-                self._drop(name, "that are NaN or infinite")
+            elif not is_bounded(number):
+                is_finite = math.isfinite(number)
+                self._drop(name, BEYOND if is_finite else "that are NaN or infinite")
             elif (known := self._name(name)) is not None:
                 numbers[known] = number
         return numbers

@@ -1,26 +1,44 @@
-"""Tables with a header, separated by commas, semicolons or tabs.
+"""Tables with a header, separated by commas, semicolons, tabs or bars.
 
     step,reward,entropy          a column per metric
     step,name,value              or a line per value; `metric`, `tag` and `key` also name the name
+    estimator,seed,accuracy      or a line per run, without a step: the results of trainings
 
 A header that comes again, as after a resume, is skipped, or takes effect if it is another one.
+The exports of wandb's and TensorBoard's web pages are in `exports`.
 """
 
 from __future__ import annotations
 
-import csv
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
+from advsweep.components import option
+from advsweep.delimited import (
+    COMMENT,
+    find_delimiter,
+    is_open,
+    refuse_doubled,
+    separator_of,
+    split_line,
+)
 from advsweep.errors import ConfigError
-from advsweep.logs.base import whole_step
-from advsweep.logs.lines import CUT_VALUES, TextLog
-from advsweep.logs.names import LoggedStep
-
-_DELIMITERS = (",", "\t", ";")
-_NAMES = ("name", "metric", "tag", "key")
-_VALUE = "value"
+from advsweep.logs.base import MAX_NAME, ImportedRun, ImportOptions, existing, whole_step
+from advsweep.logs.exports import is_export, runs_of_exports
+from advsweep.logs.keys import usual_name
+from advsweep.logs.lines import (
+    CUT_VALUES,
+    MAX_LINE,
+    OWN_STEP,
+    PAIR_NAMES,
+    PAIR_VALUES,
+    TextLog,
+)
+from advsweep.logs.names import LoggedStep, step_names
+from advsweep.printable import printable_line
 
 # Numbers with a comma, which may be a decimal comma or separate groups of three digits.
 _UNCLEAR = re.compile(
@@ -31,52 +49,86 @@ _UNCLEAR = re.compile(
 
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 
+_PERCENT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)\s*%", re.ASCII)
+
+# How cells say that they hold nothing.
+_EMPTY = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "na", "#n/a", "<na>"})
+
+# What pandas calls the column of its index in a header; in the file it has no name.
+_INDEX = "Unnamed: 0"
+
+_DECIMALS = ("", ".", ",")
+
 
 @dataclass(kw_only=True)
 class CsvFile(TextLog):
     """A table of text with a header: `step,reward,...`, or `step,name,value`.
 
     Numbers have a decimal point. A cell that may also be a number with a decimal comma, or with
-    groups of digits, is refused.
+    groups of digits, is refused unless `decimal` says which.
     """
 
     name: ClassVar[str] = "csv"
     table: ClassVar[str] = "csv"
     endings: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+    is_strict: ClassVar[bool] = True
+
+    decimal: str = option(
+        "", help="the decimal sign of numbers: '.' or ','; the other one separates groups of digits"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._step_names += tuple(key.capitalize() for key in self._step_names)
+        if self.decimal not in _DECIMALS:
+            raise ConfigError(f"decimal: expected '.' or ',', got {self.decimal!r}")
         self._delimiter = ","
-        self._step_column = 0
+        self._steps_by_column: list[tuple[int, str]] = []
+        """The columns of the step with their names, in order of preference."""
         self._pair: tuple[int, int] | None = None
         """The columns of a table with a line per value: those of the name and of the value."""
 
     def _restart(self) -> None:
         super()._restart()
         self._header: list[str] = []
+        self._given_delimiter = ""
+        self._open_line = ""
+        """The lines so far of a record with a line end within quotes."""
+
+    def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
+        root = existing(source)
+        files = self._files(root)
+        exports = [file for file in files if is_export(file)]
+        yield from runs_of_exports(exports, root, options)
+        others = [file for file in files if file not in exports]
+        yield from self._runs_of(others, root, options)
 
     def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
-        if not self._header:
-            # A header that is being written is not known yet.
-            if ended:
-                self._read_header(line)
-            else:
-                self.left_out["incomplete lines"] += 1
+        if self._open_line:
+            line = f"{self._open_line}\n{line}"
+            self._open_line = ""
+        if ended and '"' in line and len(line) < MAX_LINE and is_open(line, self._delimiter):
+            self._open_line = line
             return None
-        cells = self._cells(line)
-        value = cells[self._step_column] if self._step_column < len(cells) else None
-        step = whole_step(self._number(value))
+        if not self._header:
+            self._start(line, ended=ended)
+            return None
+        cells = split_line(line, self._delimiter)
+        if not cells:
+            self.left_out["incomplete lines"] += 1
+            return None
+        name, step = self._find_step(cells)
         # A trainer that resumes may write its header again in the middle.
-        if step is None and any(cell in self._step_names for cell in cells):
+        if (step is None or self.is_timeless) and self._is_header(cells):
             self._read_header(line)
+            return None
+        if line.startswith(COMMENT) and len(cells) != len(self._header):
             return None
         # A step that is cut, 12 of 123, would be another step: only whole lines have one.
         if len(cells) < len(self._header) or (step is None and not ended):
             self.left_out["incomplete lines"] += 1
             return None
         if step is None:
-            self._no_step(value)
+            self._no_step(name, self._header)
             return None
         if any(cell.strip() for cell in cells[len(self._header) :]):
             self.left_out["lines with more cells than the header"] += 1
@@ -85,48 +137,139 @@ class CsvFile(TextLog):
             # 0.5 may be all that was written of 0.55.
             cells[len(self._header) - 1] = ""
             self.left_out[CUT_VALUES] += 1
+        return self._logged(cells, name, step)
+
+    def _logged(self, cells: list[str], step_name: str, step: int) -> LoggedStep:
+        """Return the step of a whole line."""
+        columns = {column for column, _ in self._steps_by_column}
         entry = {
-            name: text
+            name: text.strip()
             for column, (name, text) in enumerate(zip(self._header, cells, strict=False))
-            if column != self._step_column and text and not text.isspace()
+            if column not in columns and text and not text.isspace() and name
         }
         self._find_tag(entry)
+        step = self._step_of(step_name, step)
         if self._pair is None:
-            return LoggedStep(step, self._values(entry.items()))
-        name, text = (cells[column] for column in self._pair)
-        return LoggedStep(step, self._numbers([(name, text)] if text.strip() else []))
+            return LoggedStep(step, self._values(self._filled(entry)))
+        name, text = (cells[column].strip() for column in self._pair)
+        pair = {self._header[column] for column in self._pair}
+        self._keep_texts({key: value for key, value in entry.items() if key not in pair})
+        return LoggedStep(step, self._numbers([(name, text)] if text else []))
 
-    def _cells(self, line: str) -> list[str]:
-        try:
-            return next(csv.reader([line], delimiter=self._delimiter))
-        except (csv.Error, StopIteration):  # A cell of more than 128 KiB, for instance.
-            return []
+    def _filled(self, entry: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the cells that hold something; count those that say in a text that they do not."""
+        for name, text in entry.items():
+            if text.lower() in _EMPTY:
+                self._drop(name, "that are not numbers")
+            else:
+                yield name, text
+
+    def _keep_texts(self, entry: dict[str, str]) -> None:
+        """Keep what is said about a value, also in numbers, as settings of the run."""
+        texts = self._texts_of_run()
+        self.texts = {}
+        for name, text in entry.items():
+            if name not in self._keys_seen:
+                self.texts[name] = text[:MAX_NAME]
+                texts.add(name, text, may_be_setting=True)
+
+    def _find_step(self, cells: list[str]) -> tuple[str, int | None]:
+        """Return the name of the step's column, or the text in it, and the step of a line."""
+        if self.is_timeless:
+            return "", 0
+        text = ""
+        for column, name in self._steps_by_column:
+            cell = cells[column].strip() if column < len(cells) else ""
+            if not cell or cell.lower() == "nan":
+                continue
+            step = whole_step(self._number(cell))
+            if step is not None:
+                return name, step
+            text = text or cell
+            break
+        return text, None
+
+    def _start(self, line: str, *, ended: bool) -> None:
+        """Read a line above the first record."""
+        if separator := separator_of(line):
+            self._given_delimiter = separator
+        elif line.startswith(COMMENT) and not self._steps_in(self._columns_of(line)):
+            return
+        elif ended:
+            self._read_header(line)
+        else:
+            # A header that is being written is not known yet.
+            self.left_out["incomplete lines"] += 1
+
+    def _columns_of(self, line: str) -> list[str]:
+        """Return the names of the columns in a header."""
+        # numpy writes the header as a comment.
+        line = line.lstrip(f"{COMMENT} ")
+        delimiter = self._given_delimiter or find_delimiter(line)
+        header = [cell.strip() for cell in split_line(line, delimiter)]
+        while header and not header[-1]:
+            header.pop()
+        if header and not header[0]:
+            header[0] = _INDEX
+        return header
+
+    def _steps_in(self, header: list[str]) -> list[tuple[int, str]]:
+        """Return the columns of the step with their names, in order of preference."""
+        usual = {usual_name(name): column for column, name in reversed(list(enumerate(header)))}
+        found: dict[int, str] = {}
+        for key in self._step_names:
+            column = header.index(key) if key in header else usual.get(usual_name(key))
+            if column is not None:
+                found.setdefault(column, key)
+        if len(found) < 2:
+            return list(found.items())
+        # Of several the first counts, and wandb's own count where it is empty.
+        first, *others = found.items()
+        return [first, *((column, key) for column, key in others if key == OWN_STEP)]
+
+    def _is_header(self, cells: list[str]) -> bool:
+        """Return whether a line is a header: one of the step, or the same again."""
+        names = [cell.strip() for cell in cells]
+        if names[: len(self._header)] == self._header:
+            return True
+        return not self.is_timeless and bool(self._steps_in(names))
 
     def _read_header(self, line: str) -> None:
-        self._delimiter = max(_DELIMITERS, key=line.count)
-        header = [cell.strip() for cell in self._cells(line)]
-        step = next((key for key in self._step_names if key in header), None)
-        if step is None:
-            raise ConfigError(
-                f"{self.path}: expected a header with a column of the step "
-                f"({', '.join(self._step_names[:4])}, ...), got: {', '.join(header)[:300]}; name "
-                "it with --map COLUMN=step"
-            )
-        self._header, self._step_column = header, header.index(step)
-        lower = [name.lower() for name in header]
-        names = [lower.index(name) for name in _NAMES if name in lower]
-        is_long = names and _VALUE in lower
-        self._pair = (names[0], lower.index(_VALUE)) if is_long else None
+        header = self._columns_of(line)
+        self._delimiter = self._given_delimiter or find_delimiter(line)
+        refuse_doubled(header, where=f"{self.path}: line {self.line}")
+        self._header = header
+        self._columns |= dict.fromkeys(header)
+        self._steps_by_column = self._steps_in(header)
+        if not self._steps_by_column:
+            if not self._is_import or self._step_names != step_names(self.table):
+                raise self._stepless()
+            self.is_timeless = True
+        lower = [usual_name(name) for name in header]
+        names = [lower.index(name) for name in PAIR_NAMES if name in lower]
+        values = [lower.index(name) for name in PAIR_VALUES if name in lower]
+        self._pair = (names[0], values[0]) if names and values else None
 
     def _number(self, value: Any) -> float | None:
         text = value.strip() if isinstance(value, str) else ""
+        if self.decimal and "," in text:
+            group = "." if self.decimal == "," else ","
+            text = text.replace(group, "").replace(",", ".")
+            return super()._number(text)
+        if self.decimal == "," and _GROUPED.fullmatch(text):
+            return super()._number(text.replace(".", ""))
         # A table separated by semicolons is often of a country with decimal commas.
-        is_unclear = ("," in text and _UNCLEAR.fullmatch(text)) or (
-            self._delimiter == ";" and _GROUPED.fullmatch(text)
+        is_unclear = not self.decimal and (
+            ("," in text and _UNCLEAR.fullmatch(text))
+            or (self._delimiter == ";" and _GROUPED.fullmatch(text))
         )
         if is_unclear:
             raise ConfigError(
-                f"{self.path}: expected numbers with a decimal point and no other sign, got "
-                f"{text[:40]!r}; save the table so, separated by commas"
+                f"{self.path}: line {self.line}: expected numbers with a decimal point and no "
+                f"other sign, got {printable_line(text[:40])!r}; --decimal , or --decimal . says "
+                "which sign is the decimal one"
             )
+        if text.endswith("%") and _PERCENT.fullmatch(text):
+            number = super()._number(text[:-1].strip())
+            return None if number is None else number / 100
         return super()._number(value)

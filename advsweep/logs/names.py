@@ -37,6 +37,26 @@ TABLES = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 # What `--map NAME=step` calls the name of the step.
 STEP = "step"
 
+# Top level keys of a config, which `--map COLUMN=KEY` may name as well as a metric.
+SETTINGS = frozenset(
+    {
+        "estimator",
+        "seed",
+        "task",
+        "model",
+        "objective",
+        "rollout",
+        "optimizer",
+        "generation",
+        "evaluation",
+        "backend",
+        "method",
+        "group_size",
+        "prompts_per_step",
+        "steps",
+    }
+)
+
 # Characters with a meaning in the names of columns of a report.
 _UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
 # An @ before a digit belongs to a name, as no window on a curve begins with one.
@@ -85,6 +105,7 @@ class NameMap:
 
     Attributes:
         steps: names of the step, in order of preference.
+        settings: our keys of settings by theirs, of `extra`.
         renamed: our names by theirs, of the metrics seen so far.
         kept: the metrics seen so far that kept their names.
 
@@ -96,7 +117,12 @@ class NameMap:
         found = _read(table) if table else {}
         extra = dict(extra or {})
         self._settings: dict[str, str] = found.get("config", {})
-        self._extra = {theirs: ours for theirs, ours in extra.items() if ours != STEP}
+        self.settings = {theirs: ours for theirs, ours in extra.items() if is_setting(ours)}
+        self._extra = {
+            theirs: ours
+            for theirs, ours in extra.items()
+            if ours != STEP and theirs not in self.settings
+        }
         self._entries = {
             theirs: _Entry(ours, rank) if isinstance(ours, str) else _Entry(rank=rank, **ours)
             for rank, (theirs, ours) in enumerate(found.get("names", {}).items())
@@ -108,6 +134,23 @@ class NameMap:
         self.renamed: dict[str, str] = {}
         self.kept: set[str] = set()
         self._notes: dict[str, str] = {}
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Their names of metrics that `extra` renames."""
+        return tuple(self._extra)
+
+    def with_slashes(self, name: str) -> str:
+        """Return the name of a metric of which a file's name has `_` for `/`, if it is known.
+
+        >>> NameMap("trl").with_slashes("train_clip_ratio_region_mean")
+        'train/clip_ratio/region_mean'
+        """
+        for known in self._entries:
+            for prefix in ("", *self._prefixes):
+                if f"{prefix}{known}".replace("/", "_") == name:
+                    return f"{prefix}{known}"
+        return name
 
     def apply(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the values of a step under the names that they get.
@@ -146,6 +189,11 @@ class NameMap:
             value = value_at(config, theirs)
             if isinstance(value, (str, int, float)):
                 result.setdefault(ours, value)
+        for theirs, ours in self.settings.items():
+            value = config.get(theirs, value_at(config, theirs))
+            if isinstance(value, (str, int, float)):
+                result.pop(theirs, None)
+                assign(result, ours, value)
         return result
 
     def notes(self) -> list[str]:
@@ -212,6 +260,15 @@ def _read(table: str) -> dict[str, Any]:
             else:
                 content[key] = list(dict.fromkeys([*own, *more]))
     return content
+
+
+def is_setting(ours: str) -> bool:
+    """Return whether a name of ours is a key of the config, and not a metric.
+
+    >>> [is_setting(name) for name in ("estimator", "optimizer.lr", "optim/lr", "my.metric")]
+    [True, True, False, False]
+    """
+    return ours.partition(".")[0] in SETTINGS
 
 
 def value_at(config: Any, key: str) -> Any:

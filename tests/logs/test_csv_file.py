@@ -32,10 +32,30 @@ def test_a_column_is_a_metric(tmp_path, delimiter):
 
 @pytest.mark.parametrize("cell", ["1,234", "0,5", "-1,234.5", "1.234,5", "1.234", '"1,000"'])
 def test_a_number_of_two_meanings_is_refused(tmp_path, cell):
-    with pytest.raises(ConfigError, match=r"a decimal point and no other sign, got '.*'; save"):
+    with pytest.raises(ConfigError, match=r"line 2: .* no other sign, got '.*'; --decimal"):
         _read(tmp_path, f"step;a\n1;{cell}\n")
     steps, log = _read(tmp_path, 'step;a;b\n1;0.234;"0.9,0.95"\n')
     assert (steps, log.config) == ([LoggedStep(1, {"a": 0.234})], {"b": "0.9,0.95"})
+
+
+@pytest.mark.parametrize(
+    ("decimal", "cell", "number"),
+    [
+        (",", "0,5", 0.5),
+        (",", "1.234,5", 1234.5),
+        (",", "1.234", 1234),
+        (".", "1,234.5", 1234.5),
+        (".", "1.234", 1.234),
+    ],
+)
+def test_the_decimal_sign_may_be_named(tmp_path, decimal, cell, number):
+    steps, _ = _read(tmp_path, f"step;a\n1;{cell}\n", decimal=decimal)
+    assert steps == [LoggedStep(1, {"a": number})]
+
+
+def test_percents_are_shares(tmp_path):
+    steps, _ = _read(tmp_path, "step,a\n1,45.5%\n2,50 %\n")
+    assert steps == [LoggedStep(1, {"a": 0.455}), LoggedStep(2, {"a": 0.5})]
 
 
 def test_a_text_where_numbers_are_is_counted(tmp_path):

@@ -1,0 +1,278 @@
+"""Tables of several runs: which columns are keys and settings, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.importing import import_runs
+from advsweep.logs import READERS
+
+
+@pytest.fixture
+def imported(store, tmp_path):
+    """Import a text as a file, and return the runs by estimator and seed with their settings."""
+
+    def run(text, name="table.csv", form="csv", **options):
+        file = tmp_path / name
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        summary = import_runs(store, READERS.build(form), str(file), **options)
+        found = {}
+        for record in store.runs.select(newest_first=False):
+            config = {k: v for k, v in record.config.items() if k not in ("backend", "seed")}
+            points = store.metrics.points(record.id)
+            found[record.estimator, record.config.get("seed")] = (config, points)
+        return found, summary
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "column", ["method", "Algorithm", "algo", "adv_estimator", "advantage_estimator", "loss_type"]
+)
+def test_a_text_names_the_estimator(imported, column):
+    text = f"{column},random_seed,step,reward\ngrpo,0,1,0.3\ngrpo,1,1,0.31\nmine,0,1,0.6\n"
+    found, summary = imported(text)
+    assert {key: points for key, (_, points) in found.items()} == {
+        ("grpo", 0): [("reward/mean", 1, 0.3)],
+        ("grpo", 1): [("reward/mean", 1, 0.31)],
+        ("mine", 0): [("reward/mean", 1, 0.6)],
+    }
+    assert not summary.left_out
+
+
+def test_of_several_names_the_first_counts_and_the_others_are_settings(imported):
+    text = "method,loss_type,seed,step,reward\nmine,dapo,0,1,0.3\n"
+    ((key, (config, _)),) = imported(text)[0].items()
+    assert key == ("mine", 0)
+    assert config == {"estimator": {"name": "mine"}, "loss_type": "dapo"}
+
+
+def test_a_text_that_is_constant_within_a_run_is_a_setting_of_that_run(imported):
+    text = "run,language,thinking,step,reward\na,vi,True,1,0.3\na,vi,True,2,0.4\nb,en,False,1,0.5\n"
+    _, summary = imported(text)
+    assert not summary.left_out
+    assert len(summary.runs) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "by"),
+    [
+        ("run,step,benchmark,acc", ["a,50,aime,0.1", "a,50,amc,0.5"], "benchmark"),
+        ("seed,step,model,split,acc", ["0,1,m,test,0.1", "0,1,m,train,0.5"], "split"),
+        ("seed,step,model,acc", ["0,1,x,0.1", "0,2,x,0.2", "0,1,y,0.5", "0,2,y,0.6"], "model"),
+        ("seed,step,lr,acc", ["0,1,1e-6,0.1", "0,2,1e-6,0.2", "0,1,3e-6,0.5", "0,2,3e-6,0.6"],
+         "lr"),
+        ("seed,step,k,acc", ["0,1,1,0.1", "0,1,4,0.5", "0,1,8,0.6"], "k"),
+        ("seed,step,metric,value,dataset", ["0,1,acc,0.1,a", "0,1,acc,0.5,b"], "dataset"),
+        ("seed,dataset,acc", ["0,a,0.1", "0,b,0.5"], "dataset"),  # no step
+        ("seed,step,thinking,acc", ["0,1,True,0.1", "0,1,False,0.5"], "thinking"),
+    ],
+)  # fmt: skip
+def test_lines_that_collide_are_refused_with_what_parts_them(imported, store, columns, rows, by):
+    text = "\n".join([columns, *rows, ""])
+    with pytest.raises(ConfigError, match=rf"on lines that differ in {by}: --by {by} makes"):
+        imported(text)
+    assert not store.runs.select()
+    _, summary = imported(text, by=[by])
+    number = len({row.split(",")[columns.split(",").index(by)] for row in rows})
+    assert len(summary.runs) == number
+
+
+def test_json_lines_that_collide_are_refused(imported):
+    rows = [{"step": 1, "task": task, "acc": acc} for task, acc in (("a", 0.1), ("b", 0.5))]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(ConfigError, match="--by task makes"):
+        imported(text, name="x.jsonl", form="jsonl")
+    assert len(imported(text, name="x.jsonl", form="jsonl", by=["task"])[1].runs) == 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # After a resume: the last value of a step counts, whatever the time and the machine say.
+        ["1,0.1,10:00:01,a", "2,0.2,10:00:02,a", "2,0.3,11:00:02,b", "3,0.4,11:00:03,b"],
+        ["1,0.25,10:00:01,a", "2,0.5,10:00:02,a", "2,0.25,10:00:02,a", "3,0.5,10:00:02,a"],
+    ],
+)
+def test_a_resumed_run_is_one_run(imported, rows):
+    text = "\n".join(["step,reward,time,hostname", *rows, ""])
+    found, summary = imported(text)
+    ((_, points),) = found.values()
+    assert [step for _, step, _ in points] == [1, 2, 3]
+    assert points[1][2] == float(rows[2].split(",")[1])
+    assert summary.left_out["values that a later line of the same step replaced"] == 1
+
+
+def test_by_adds_to_the_columns_that_are_known(imported):
+    text = "estimator,seed,lang,step,acc\ngrpo,0,vi,1,0.1\ngrpo,0,en,1,0.2\ngrpo,1,vi,1,0.3\n"
+    assert len(imported(text, by=["lang"])[1].runs) == 3
+    with pytest.raises(ConfigError, match=r"--by: expected columns .*'language'"):
+        imported(text, by=["lang", "language"])
+
+
+def test_a_column_may_be_mapped_to_a_setting(imported):
+    text = "arm,rate,s,it,acc\nx,1e-6,0,1,0.1\nx,1e-6,1,1,0.2\ny,3e-6,0,1,0.3\n"
+    names = {"arm": "estimator", "rate": "optimizer.lr", "s": "seed", "it": "step"}
+    found, summary = imported(text, names=names)
+    assert {key: config for key, (config, _) in found.items()} == {
+        ("x", 0): {"estimator": {"name": "x"}, "optimizer": {"lr": 1e-6}},
+        ("x", 1): {"estimator": {"name": "x"}, "optimizer": {"lr": 1e-6}},
+        ("y", 0): {"estimator": {"name": "y"}, "optimizer": {"lr": 3e-6}},
+    }
+    assert not [note for note in summary.notes if "--map" in note]
+    with pytest.raises(ConfigError, match="column of the step"):
+        imported(text, names={"iteration_number": "step"})
+
+
+def test_a_line_per_run_is_its_result(imported):
+    text = "estimator,seed,accuracy\ngrpo,0,0.5\ngrpo,1,0.6\n"
+    found, summary = imported(text)
+    assert [points for _, points in found.values()] == [[("accuracy", 0, 0.5)],
+                                                        [("accuracy", 0, 0.6)]]  # fmt: skip
+    assert any("no column of the step" in note for note in summary.notes)
+    with pytest.raises(ConfigError, match="got: estimator, batch, acc; name it with --map COLUMN="):
+        imported("estimator,batch,acc\ngrpo,1,0.5\ngrpo,2,0.6\n")
+
+
+def test_json_lines_without_a_step_name_their_keys(imported):
+    text = '{"epoch": 0.5, "loss": 1}\n{"epoch": 1, "loss": 2}\n'
+    with pytest.raises(ConfigError, match=r"\(columns: epoch, loss; name it with --map COLUMN="):
+        imported(text, name="x.jsonl", form="jsonl")
+    found, _ = imported('{\n"eval_accuracy": 0.5\n}\n', name="all_results.json", form="jsonl")
+    assert [points for _, points in found.values()] == [[("eval_accuracy", 0, 0.5)]]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("current_steps", 5), ("global_step/max_steps", "5/100"), ("Steps", "5")]
+)
+def test_names_of_the_step(imported, key, value):
+    text = json.dumps({key: value, "loss": 1}) + "\n"
+    if key == "Steps":
+        found, _ = imported("Steps,loss\n5,1\n")
+    else:
+        found, _ = imported(text, name="x.jsonl", form="jsonl")
+    assert [points for _, points in found.values()] == [[("loss/policy", 5, 1.0)]]
+
+
+HISTORY = [
+    {"_step": 0, "_runtime": 1.5, "_timestamp": 1.7e9, "train/reward": 0.1},
+    {"_step": 1, "_runtime": 2.5, "_timestamp": 1.7e9, "train/global_step": 7, "train/reward": 0.2},
+    {"_step": 2, "_runtime": 3.5, "_timestamp": 1.7e9, "train/global_step": None, "loss": 0.3},
+]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_the_step_of_a_history_is_the_trainers(imported, form):
+    """A row before the first named step has wandb's count, a later one the last named step."""
+    if form == "jsonl":
+        text = "".join(json.dumps(row) + "\n" for row in HISTORY)
+    else:
+        # A frame's index has no name.
+        text = ",_step,_runtime,_timestamp,train/global_step,train/reward,loss\n"
+        text += "0,0,1.5,1.7e9,,0.1,\n1,1,2.5,1.7e9,7,0.2,\n2,2,3.5,1.7e9,nan,,0.3\n"
+    found, _ = imported(text, name=f"history.{form}", form=form)
+    ((_, points),) = found.values()
+    points = [point for point in points if not point[0].startswith("Unnamed")]
+    assert sorted(points) == [
+        ("loss/policy", 7, 0.3), ("reward/mean", 0, 0.1), ("reward/mean", 7, 0.2),
+    ]  # fmt: skip
+
+
+WEB = (
+    '"{axis}","grpo-s0 - train/reward","grpo-s0 - train/reward__MIN","grpo-s0 - train/reward__MAX"'
+    ',"rloo-s0 - train/reward","rloo-s0 - train/reward__MIN","rloo-s0 - train/reward__MAX"{more}\n'
+)
+
+
+def test_a_chart_of_wandb_is_a_run_per_name(imported):
+    from advsweep.logs.names import NamePattern
+
+    text = WEB.format(axis="Step", more="") + '"1","0.1","0.0","0.9","0.2","0.0","0.9"\n'
+    text += '"2","0.3","0.0","0.9","","",""\n'
+    found, summary = imported(text, pattern=NamePattern("{estimator}-s{seed}"))
+    assert {key: points for key, (_, points) in found.items()} == {
+        ("grpo", 0): [("reward/mean", 1, 0.1), ("reward/mean", 2, 0.3)],
+        ("rloo", 0): [("reward/mean", 1, 0.2)],
+    }
+    assert not summary.left_out
+
+
+def test_a_chart_over_time_needs_a_column_of_the_step(imported):
+    axis = "Relative Time (Process)"
+    with pytest.raises(ConfigError, match=r"got one over 'Relative Time \(Process\)'; choose"):
+        imported(WEB.format(axis=axis, more="") + '"0.5","0.1","0","1","0.2","0","1"\n')
+    more = "".join(f',"{run} - _step"' for run in ("grpo-s0", "rloo-s0"))
+    text = WEB.format(axis=axis, more=more) + '"0.5","0.1","0","1","0.2","0","1","3","4"\n'
+    (_, summary) = imported(text)
+    assert [written.steps for _, written in summary.runs] == [1, 1]
+    assert summary.metrics == {"reward/mean"}
+
+
+def test_a_group_of_wandb_is_said_to_be_a_mean(imported):
+    text = WEB.replace("grpo-s0", "estimator: grpo").format(axis="train/global_step", more="")
+    found, summary = imported(text + '"1","0.1","0","1","0.2","0","1"\n')
+    assert "grpo" in {estimator for estimator, _ in found}
+    (note,) = [note for note in summary.notes if "mean over the runs" in note]
+    assert note.startswith("estimator: grpo is a mean over the runs of a group")
+
+
+def test_scalars_of_tensorboard_name_run_and_metric_in_their_files(imported, store, tmp_path):
+    head = "Wall time,Step,Value\n"
+    folder = tmp_path / "scalars"
+    folder.mkdir()
+    (folder / "run-grpo-s0-tag-train_reward.csv").write_text(head + "1.7e9,1,0.5\n1.7e9,2,0.6\n")
+    (folder / "run-grpo-s0-tag-custom_x.csv").write_text(head + "1.7e9,1,3\n")
+    import_runs(store, READERS.build("csv"), str(folder))
+    (run,) = store.runs.select()
+    assert sorted(store.metrics.points(run.id)) == [
+        ("custom_x", 1, 3.0), ("reward/mean", 1, 0.5), ("reward/mean", 2, 0.6),
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="--map Value=reward/mean"):
+        imported(head + "1.7e9,1,0.5\n", name="scalar.csv")
+    found, _ = imported(head + "1.7e9,1,0.5\n", name="x.csv", names={"Value": "reward/mean"})
+    assert any(points == [("reward/mean", 1, 0.5)] for _, points in found.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sep=;\nstep;reward\n1;0.5\n",
+        "# made by a script\nstep,reward\n1,0.5\n",
+        "# step,reward\n1,0.5\n",
+        "step|reward\n1|0.5\n",
+        "step,reward,\n1,0.5,\n",
+        "\ufeffStep,reward\r\n1,0.5\r\n",
+        'step,reward,note\n1,0.5,"a text\nof two lines"\n',
+        "step,reward\n1,0.5\n".encode("utf-16"),
+        gzip.compress(b"step,reward\n1,0.5\n", mtime=0),
+        "step,reward,maj@8\n1,0.5,-\n",
+    ],
+)
+def test_forms_of_tables(imported, text):
+    ((_, points),) = imported(text)[0].values()
+    assert points == [("reward/mean", 1, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("step,reward,reward\n1,2,3\n", "line 1: expected each column once, got 'reward' twice"),
+        ("step,n\u00e9\n1,2\n".encode("latin-1"), "line 1: expected text in UTF-8 or UTF-16"),
+    ],
+)
+def test_tables_that_cannot_be_right(imported, text, told):
+    with pytest.raises(ConfigError, match=told):
+        imported(text)
+
+
+def test_nothing_is_written_if_a_later_file_is_refused(store, tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.csv").write_text("step,reward\n1,0.5\n")
+    (tmp_path / "logs" / "b.csv").write_text("step,task,acc\n1,x,0.5\n1,y,0.6\n")
+    with pytest.raises(ConfigError, match="--by task"):
+        import_runs(store, READERS.build("csv"), str(tmp_path / "logs"))
+    assert not store.runs.select()
