@@ -62,8 +62,8 @@ def import_(
     Nothing in them is executed, and no worker trains them.
 
     Arguments:
-        FORMAT (form): The format: csv, jsonl, lm-eval, rollouts (of prime-rl, NeMo-RL
-            and open-instruct), tensorboard, trl, verl, wandb, or one of another package.
+        FORMAT (form): The format: console, csv, jsonl, lm-eval, rollouts (prime-rl, NeMo-RL,
+            open-instruct), tensorboard, trl, verl, wandb, or one of another package.
         SOURCE (source): A file or a folder; for wandb ENTITY/PROJECT.
 
     Options:

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "console": "console",
     "csv": "csv_file",
     "jsonl": "lines",
     "lm-eval": "lm_eval",

@@ -49,6 +49,8 @@ MAX_LINE = 16 * 2**20
 
 NOT_WHOLE = f"lines whose step is no whole number from 0 to {LAST_STEP:,}"
 DAMAGED = "lines that are cut or damaged"
+_NOT_JSON = "lines that are not JSON"
+_INCOMPLETE = "incomplete lines"
 _NO_STEP = "lines without a step"
 CUT_VALUES = "last values of a line without its end"
 
@@ -523,6 +525,11 @@ class JsonLines(TextLog):
             del self.left_out[_NO_STEP]
             self.is_timeless = True
             return lines
+        damaged = self.left_out[_NOT_JSON] + self.left_out[_INCOMPLETE]
+        if damaged == self.line > 0:
+            self.left_out[
+                "a text without JSON (`advsweep import console` reads what is printed)"
+            ] = 1
         if count := self.left_out.pop(_NO_STEP, 0):
             columns = first_of(map(printable_line, self._columns), _COLUMNS)
             self.left_out[f"{_NO_STEP} (columns: {columns}; name it with --map COLUMN={STEP})"] += (
@@ -567,7 +574,7 @@ class JsonLines(TextLog):
             entry = json.loads(line)
         except (ValueError, RecursionError):
             whole = ended and line.rstrip().endswith("}")
-            self.left_out["lines that are not JSON" if whole else "incomplete lines"] += 1
+            self.left_out[_NOT_JSON if whole else _INCOMPLETE] += 1
             return None
         if not isinstance(entry, dict):
             self.left_out["lines that are not JSON objects"] += 1

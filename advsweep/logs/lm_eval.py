@@ -14,6 +14,10 @@ from that value where it is one of
 `pass@k` with k above 1 does not say how many responses are correct.
 
 A majority vote is no sample of the model and is left out where another filter exists.
+
+Releases before 0.4.4 name neither the filter nor the metrics of a line: metrics are then the
+numbers that are not of the problem, and filters are numbered. Results without samples
+(`results_DATE.json` alone) are metrics at the end of the training, without n and c.
 """
 
 from __future__ import annotations
@@ -28,10 +32,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from advsweep.bounds import is_bounded
 from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.local_files import open_regular
 from advsweep.logs.base import (
     LAST_STEP,
+    MAX_NAME,
     ImportedRun,
     ImportOptions,
     ProblemCount,
@@ -39,7 +45,7 @@ from advsweep.logs.base import (
     existing,
 )
 from advsweep.logs.lines import json_objects
-from advsweep.logs.names import value_at
+from advsweep.logs.names import LoggedStep, value_at
 from advsweep.printable import printable_line, redacted
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
@@ -48,10 +54,28 @@ _CHECKPOINT = re.compile(
     r"(?:/(?:actor|huggingface|hf|policy|model))*/?"
 )
 _VOTE = re.compile(r"maj|vote|consensus", re.IGNORECASE)
+# What a line has besides its metrics.
+_OF_PROBLEM = frozenset(
+    {
+        "doc_id",
+        "doc",
+        "target",
+        "arguments",
+        "resps",
+        "filtered_resps",
+        "filter",
+        "metrics",
+        "doc_hash",
+        "prompt_hash",
+        "target_hash",
+    }
+)
+
 # Metrics that say whether an answer is right, before others whose values are 0 and 1.
 _USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
 
 _MOST_RESULTS = 256 * 2**20
+_MOST_LINE = 16 * 2**20
 _MOST_RESPONSES = 10**6
 # Settings that are kept.
 _KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
@@ -68,14 +92,15 @@ class _Model(NamedTuple):
     """The results of one model, which may be a checkpoint of a run.
 
     Attributes:
-        run, step: the name of the run, and the training steps of the model.
+        run, step: the name of the run, and the training steps of the model; None for a model in
+            no folder of a checkpoint.
         above: the folder of the results, or that above it if lm-eval named it after the model.
         tasks: the newest samples of each task.
         results: the results beside them; empty without readable ones.
     """
 
     run: str
-    step: int
+    step: int | None
     above: Path
     tasks: Mapping[str, Path]
     results: Mapping[str, Any]
@@ -87,7 +112,8 @@ class LmEval(Reader):
 
     Settings `filter` and `metric` choose what decides whether a response is correct. A model in a
     folder `checkpoint-N` or `global_step_N` is the run in the folder above, evaluated after N
-    steps.
+    steps. Another model is the end of a training: of `steps` steps, where that is given, and of 0
+    if it is untrained.
     """
 
     name: ClassVar[str] = "lm-eval"
@@ -113,33 +139,56 @@ class LmEval(Reader):
 def _models_of(source: Path) -> list[_Model]:
     """Return the models whose samples are there, in the order of their folders."""
     newest: dict[Path, dict[str, tuple[str, Path]]] = {}
-    for path in [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl")):
-        if match := _SAMPLES.fullmatch(path.name):
-            tasks = newest.setdefault(path.parent, {})
-            found = match["date"], path
-            tasks[match["task"]] = max(found, tasks.get(match["task"], found))
-    if not newest:
-        raise ConfigError(
-            f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; "
-            "run lm_eval with --log_samples and --output_path"
-        )
+    for path in [source] if source.is_file() else sorted(source.rglob("*.jsonl")):
+        match = _SAMPLES.fullmatch(path.name)
+        # Releases before 0.4.3 write MODEL_TASK.jsonl.
+        if match is None and not _has_samples(path):
+            continue
+        task, date = (match["task"], match["date"]) if match else (path.stem, "")
+        tasks = newest.setdefault(path.parent, {})
+        found = date, path
+        tasks[task] = max(found, tasks.get(task, found))
+    folders = dict.fromkeys(newest)
+    if source.is_dir():
+        # Results whose samples were not logged.
+        folders |= dict.fromkeys(file.parent for file in sorted(source.rglob("results*.json")))
     models = []
-    for folder, tasks in newest.items():
-        dates = sorted({date for date, _ in tasks.values()}, reverse=True)
+    for folder in folders:
+        tasks = newest.get(folder, {})
+        dates = sorted({date for date, _ in tasks.values() if date}, reverse=True)
         files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
+        files += sorted(folder.glob("results*.json"), reverse=True)
         results = next(filter(None, map(_results, files)), {})
+        if not tasks and not results:
+            continue
         name = results.get("model_name")
         named = folder.name.replace("__", "/")
         run, step = _split(redacted(name) if isinstance(name, str) and name else named)
         above = folder.parent if _split(named) == (run, step) else folder
         paths = {task: path for task, (_, path) in tasks.items()}
         models.append(_Model(run, step, above, paths, results))
+    if not models:
+        raise ConfigError(
+            f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; "
+            "run lm_eval with --log_samples and --output_path"
+        )
     return models
+
+
+def _has_samples(path: Path) -> bool:
+    """Return whether a file is one of samples, by its first line."""
+    try:
+        with open_regular(path.resolve()) as stream:
+            row = json.loads(stream.readline(_MOST_LINE))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and {"doc_id", "resps"} <= row.keys()
 
 
 def _read_values(path: Path, left_out: Counter[str]) -> _Values:
     """Return the values of one task."""
     values: _Values = {}
+    rows_of: Counter[str] = Counter()
     for row in json_objects(path, left_out):
         if "doc_id" not in row:
             left_out["lines without a problem (doc_id)"] += 1
@@ -150,9 +199,13 @@ def _read_values(path: Path, left_out: Counter[str]) -> _Values:
         responses = row.get("resps")
         first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
         number = len(first) if isinstance(first, list) else 1
-        by_metric = values.setdefault(str(row.get("filter", "none")), {})
+        rows_of[problem] += 1
+        unnamed = "none" if rows_of[problem] == 1 else f"unnamed-{rows_of[problem]}"
+        by_metric = values.setdefault(str(row.get("filter", unnamed)), {})
         metrics = row.get("metrics")
-        for name in metrics if isinstance(metrics, list) else []:
+        if not isinstance(metrics, list):
+            metrics = [name for name in row if name not in _OF_PROBLEM]
+        for name in metrics:
             if not isinstance(name, str) or name not in row:
                 continue
             value = row[name]
@@ -176,15 +229,15 @@ def _results(path: Path) -> dict[str, Any]:
     return content if is_known else {}
 
 
-def _split(model: str) -> tuple[str, int]:
-    """Return the name of the run that a checkpoint is of, and its step; 0 for a model.
+def _split(model: str) -> tuple[str, int | None]:
+    """Return the name of the run that a checkpoint is of, and its step; None for a model.
 
     >>> _split("runs/grpo-s0/checkpoint-500"), _split("Qwen/Qwen2.5-0.5B")
-    (('runs/grpo-s0', 500), ('Qwen/Qwen2.5-0.5B', 0))
+    (('runs/grpo-s0', 500), ('Qwen/Qwen2.5-0.5B', None))
     """
     match = _CHECKPOINT.fullmatch(model)
     if match is None or not match["run"] or int(match["step"]) > LAST_STEP:
-        return printable_line(model)[:500], 0
+        return printable_line(model)[:500], None
     return printable_line(match["run"])[:500], int(match["step"])
 
 
@@ -193,7 +246,16 @@ def _imported(source: str, path: str, models: list[_Model], options: ImportOptio
     left_out: Counter[str] = Counter()
     notes: list[str] = []
     evaluations: list[ProblemCount] = []
+    logged: list[LoggedStep] = []
+    last, remark = _last_step(models, given)
     for model in models:
+        step = last if model.step is None else model.step
+        if not model.tasks:
+            logged.append(options.names.rename_step(LoggedStep(step, _metrics_of(model.results))))
+            notes.append(
+                "there are no samples (--log_samples): the results are metrics, and pass@k has no "
+                "n and c"
+            )
         for name, file in model.tasks.items():
             task = printable_line(name)[:200]
             chosen = _choose(_read_values(file, left_out), task, given)
@@ -205,10 +267,10 @@ def _imported(source: str, path: str, models: list[_Model], options: ImportOptio
             sizes = model.results.get("n-samples")
             size = value_at(sizes.get(name) if isinstance(sizes, dict) else None, "effective")
             if isinstance(size, int) and len(counts) < size:
-                of = f"{task} at step {model.step}" if model.step else task
+                of = f"{task} at step {step}" if model.step else task
                 notes.append(f"{of}: {len(counts):,} of {size:,} problems are in the samples")
             evaluations += [
-                ProblemCount(model.step, problem, n, correct, task)
+                ProblemCount(step, problem, n, correct, task)
                 for problem, (n, correct) in counts.items()
             ]
     settings = models[0].results.get("config", {})
@@ -224,12 +286,41 @@ def _imported(source: str, path: str, models: list[_Model], options: ImportOptio
         source=source,
         path=path,
         config={"model": {"path": models[0].run}, **({"lm_eval": kept} if kept else {})},
-        steps=[],
+        steps=logged,
         evaluations=evaluations,
         left_out=left_out,
         # Checkpoints of a run usually have the same.
-        notes=list(dict.fromkeys(notes)),
+        notes=list(dict.fromkeys([*notes, *([remark] if remark else [])])),
     )
+
+
+def _last_step(models: list[_Model], given: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the step of a model in no folder of a checkpoint, and what to say about it."""
+    if all(model.step is not None for model in models):
+        return 0, ""
+    steps = given.get("steps")
+    if isinstance(steps, int) and not isinstance(steps, bool) and 0 <= steps <= LAST_STEP:
+        return steps, ""
+    known = max((model.step for model in models if model.step is not None), default=0)
+    return known + 1, (
+        "no checkpoint is in the path of a model: it is taken for the end of a training, and its "
+        "step is a placeholder; --set steps=N gives it (0: it is untrained)"
+    )
+
+
+def _metrics_of(results: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of results by TASK/METRIC, and the name of a filter where there is one."""
+    values = {}
+    by_task = results.get("results")
+    for task, metrics in by_task.items() if isinstance(by_task, dict) else ():
+        for key, value in metrics.items() if isinstance(metrics, dict) else ():
+            metric, _, filter_name = str(key).partition(",")
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or metric.endswith("_stderr") or not is_bounded(value):
+                continue
+            parts = [str(task), metric, *([filter_name] if filter_name not in ("", "none") else [])]
+            values["/".join(map(printable_line, parts))[:MAX_NAME]] = float(value)
+    return values
 
 
 def _choose(samples: _Values, task: str, given: Mapping[str, Any]) -> tuple[_Counts, str] | None:

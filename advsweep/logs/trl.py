@@ -39,6 +39,7 @@ from advsweep.logs.base import (
     unreadable,
     whole_step,
 )
+from advsweep.logs.console import Console, is_console
 from advsweep.logs.names import LoggedStep, assign, estimator_node, merged
 from advsweep.logs.rollouts import (
     REPEATED,
@@ -111,6 +112,9 @@ class Trl(Reader):
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         source = existing(source)
+        if is_console(source):
+            yield from Console().runs(source, options)
+            return
         folders = [source]
         if source.is_dir():
             folders = [

@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
 from advsweep.logs.base import ImportedRun, ImportOptions, existing, folders_of_runs
+from advsweep.logs.console import Console, is_console
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep, assign, merged, value_at
 from advsweep.logs.rollouts import (
@@ -71,7 +72,11 @@ class Verl(JsonLines):
     data_key: str = option("data", help="key of the mapping with the values")
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
-        runs, remarks = _find_runs(existing(source))
+        root = existing(source)
+        if is_console(root):
+            yield from Console().runs(root, options)
+            return
+        runs, remarks = _find_runs(root)
         for files in runs:
             run = self._imported(files, options)
             run.notes += remarks

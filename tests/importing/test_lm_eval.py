@@ -14,6 +14,11 @@ from advsweep.logs import READERS, ImportedRun, ImportOptions
 from advsweep.logs.names import NameMap, NamePattern
 from advsweep.store import Store
 
+AT_THE_END = (
+    "no checkpoint is in the path of a model: it is taken for the end of a training, and its step "
+    "is a placeholder; --set steps=N gives it (0: it is untrained)"
+)
+
 DATE = "2026-11-20T10-00-00.000001"
 
 
@@ -73,9 +78,9 @@ def test_one_response_per_problem(tmp_path: Path) -> None:
         "lm_eval": {"model": "hf", "model_args": "dtype=float32"},
     }
     assert counts(run) == [(1, 1), (1, 0)]
-    assert [(r.step, r.task) for r in run.evaluations] == [(0, "arc_easy")] * 2
+    assert [(r.step, r.task) for r in run.evaluations] == [(1, "arc_easy")] * 2
     assert run.evaluations[0].problem == "0-00000000"
-    assert run.notes == ["arc_easy: acc of filter none, one response"]
+    assert run.notes == ["arc_easy: acc of filter none, one response", AT_THE_END]
 
 
 def test_several_responses(tmp_path: Path) -> None:
@@ -112,7 +117,8 @@ def test_votes_are_no_samples(tmp_path: Path) -> None:
     assert counts(run) == [(1, 0)]
     assert run.notes == [
         "gsm8k: exact_match of filter score-first, one of 8 responses; other filters: vote-8 "
-        "(--set filter=NAME)"
+        "(--set filter=NAME)",
+        AT_THE_END,
     ]
     (run,) = read(tmp_path, filter="vote-8")
     assert counts(run) == [(1, 1)]
@@ -175,3 +181,64 @@ def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "x")
     with pytest.raises(ConfigError, match="run lm_eval with --log_samples"):
         read(tmp_path)
+
+
+def test_a_final_model_is_evaluated_at_the_end(tmp_path: Path) -> None:
+    for place in ("grpo-s0__checkpoint-100", "grpo-s0"):
+        samples(tmp_path / place, "gsm8k", [{"exact_match": 1.0}])
+        results(tmp_path / place, place.replace("__", "/"))
+    (run,) = read(tmp_path)
+    assert [result.step for result in run.evaluations] == [101, 100]
+    (run,) = read(tmp_path / "grpo-s0", steps=300)
+    assert [result.step for result in run.evaluations] == [300]
+    assert AT_THE_END not in run.notes
+    (run,) = read(tmp_path / "grpo-s0", steps=0)
+    assert [result.step for result in run.evaluations] == [0]
+
+
+def test_final_models_make_no_row_of_an_untrained_one(tmp_path: Path, store: Store) -> None:
+    from advsweep.report.tables.build import build_report
+
+    for estimator in ("grpo", "rloo"):
+        for seed in (0, 1):
+            folder = tmp_path / "results" / f"{estimator}-s{seed}"
+            samples(folder, "gsm8k", [{"exact_match": float(seed == 0)}, {"exact_match": 1.0}])
+            results(folder, folder.name)
+    pattern = NamePattern("{estimator}-s{seed}")
+    import_runs(store, READERS.build("lm-eval"), str(tmp_path / "results"), pattern=pattern)
+    rows = build_report(store).rows
+    assert [(row.group["estimator"], row.is_base) for row in rows] == [
+        ("grpo", False), ("rloo", False),
+    ]  # fmt: skip
+
+
+def test_releases_without_filters_and_metrics(tmp_path: Path) -> None:
+    """lm-eval 0.4.2: MODEL_TASK.jsonl, a line for each filter, metrics beside the problem."""
+    path = tmp_path / "pretrained__m_gsm8k.jsonl"
+    rows = [
+        {"doc_id": i, "doc": {}, "target": "1", "arguments": [], "resps": [["a"]],
+         "filtered_resps": ["a"], "exact_match": value}
+        for i, values in enumerate([(0.0, 1.0), (1.0, 1.0)])
+        for value in values
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for source in (tmp_path, path):
+        (run,) = read(source)
+        assert counts(run) == [(1, 0), (1, 1)]
+        assert "other filters: unnamed-2 (--set filter=NAME)" in run.notes[0]
+        (run,) = read(source, filter="unnamed-2")
+        assert counts(run) == [(1, 1), (1, 1)]
+
+
+def test_results_without_samples_are_metrics_at_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "out__grpo-s0__checkpoint-100"
+    folder.mkdir()
+    by_task = {
+        "gsm8k": {"alias": "gsm8k", "exact_match,strict-match": 0.5,
+                  "exact_match_stderr,strict-match": 0.1, "bleu,none": 1e300},
+        "arc": {"acc,none": 0.25, "acc_stderr,none": "N/A"},
+    }  # fmt: skip
+    results(folder, "out/grpo-s0/checkpoint-100", results=by_task)
+    (run,) = read(tmp_path)
+    assert list(run.steps) == [(100, {"gsm8k/exact_match/strict-match": 0.5, "arc/acc": 0.25})]
+    assert any("--log_samples" in note for note in run.notes)
