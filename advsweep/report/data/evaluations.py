@@ -81,8 +81,10 @@ class TaskEvaluations:
     def without(self, run_ids: Collection[int]) -> TaskEvaluations:
         """Return the evaluations of the other runs."""
 
+        left_out = frozenset(run_ids)
+
         def of_others(records: Mapping[int, V]) -> dict[int, V]:
-            return {run_id: own for run_id, own in records.items() if run_id not in run_ids}
+            return {run_id: own for run_id, own in records.items() if run_id not in left_out}
 
         return replace(
             self,
@@ -144,6 +146,8 @@ class EvaluationsByTask:
 
     def without(self, run_ids: Collection[int]) -> EvaluationsByTask:
         """Return the evaluations of the other runs."""
+        if not run_ids:
+            return self
         return replace(
             self,
             tasks={name: task.without(run_ids) for name, task in self.tasks.items()},

@@ -109,18 +109,14 @@ def lending_runs(runs: Sequence[RunRecord], shown: Sequence[RunRecord]) -> list[
         shown: those that the table shows.
     """
     ids = {run.id for run in shown}
+    others = [run for run in runs if run.id not in ids and run.status is Status.DONE]
+    if not others:
+        return []
     # Seeds that nobody knows are those of one run, and are shared by no two arms.
     seeds = {run.seed for run in shown if run.seed is not None}
     designs = {design_of(run) for run in _one_each(shown)}
-    by_config = {run.config_hash: design_of(run) in designs for run in _one_each(runs)}
-    return [
-        run
-        for run in runs
-        if run.id not in ids
-        and run.status is Status.DONE
-        and run.seed in seeds
-        and by_config[run.config_hash]
-    ]
+    by_config = {run.config_hash: design_of(run) in designs for run in _one_each(others)}
+    return [run for run in others if run.seed in seeds and by_config[run.config_hash]]
 
 
 def make_arms(
