@@ -291,14 +291,24 @@ def _fit(
     for reason in reasons:
         warnings.warn(reason, AdvsweepWarning, stacklevel=2)
     problems = list(found.values())
-    ids = [problem.id for problem in problems]
-    if len(set(ids)) < len(ids):
-        twice = next(own for own in ids if ids.count(own) > 1)
-        raise ConfigError(
-            f"task.id_column: expected another '{task.id_column}' in every row, got '{twice}' for "
-            "two problems; leave it empty for ids made of the questions"
-        )
+    _check_ids(problems, task.id_column)
     return problems
+
+
+def _check_ids(problems: Sequence[Problem], id_column: str) -> None:
+    """Refuse ids that are not the problems' own.
+
+    Raises:
+        ConfigError: two problems have one id.
+    """
+    ids: set[str] = set()
+    for problem in problems:
+        if problem.id in ids:
+            raise ConfigError(
+                f"task.id_column: expected another '{id_column}' in every row, got '{problem.id}' "
+                "for two problems; leave it empty for ids made of the questions"
+            )
+        ids.add(problem.id)
 
 
 def _problem(entry: Entry, row: Mapping[str, Any], id_column: str, shape: Template) -> Problem:
