@@ -233,6 +233,20 @@ def read_question(value: Any) -> Question | None:
     return Question(asked[0], "\n\n".join(text for text in system if text))
 
 
+def read_context(value: Any) -> str:
+    """Return the text before a question; a list of texts has a line for each.
+
+    Raises:
+        CellError: the cell holds something else.
+    """
+    spelled = decoded(value)
+    texts = spelled if isinstance(spelled, list) else [value]
+    present = [text for text in texts if not is_gap(text)]
+    if not all(isinstance(text, str) for text in present):
+        raise CellError("a text, or a list of texts,")
+    return "\n".join(text.strip() for text in present)
+
+
 # Answers
 
 

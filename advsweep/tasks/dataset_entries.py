@@ -21,6 +21,7 @@ from advsweep.tasks.dataset_cells import (
     letter_place,
     place_of,
     read_answers,
+    read_context,
     read_options,
     read_question,
     read_tests,
@@ -94,12 +95,12 @@ def _question(row: Mapping[str, Any], columns: Columns, number: int) -> Question
         return Gap("question")
     if not columns.context:
         return question
-    context = cell(row, columns.context)
-    if is_gap(context):
-        return question
-    if not isinstance(context, str):
-        raise _unfit("context", columns.context, "a text", number, context)
-    return replace(question, text=f"{context.strip()}\n{question.text}")
+    value = cell(row, columns.context)
+    try:
+        context = read_context(value)
+    except CellError as error:
+        raise _unfit("context", columns.context, str(error), number, value) from error
+    return replace(question, text=f"{context}\n{question.text}") if context else question
 
 
 @dataclass(frozen=True)

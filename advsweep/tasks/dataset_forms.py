@@ -24,6 +24,7 @@ from advsweep.tasks.dataset_cells import (
     letter_place,
     messages_of,
     read_answers,
+    read_context,
     read_options,
     read_question,
     read_tests,
@@ -178,12 +179,26 @@ def _with_context(form: Form, rows: Rows, columns: Sequence[str], given: Given) 
     for column in named(columns, names):
         if column in taken or "." in column:
             continue
-        values = [cell(row, column) for row in rows]
-        if any(isinstance(value, str) and not is_gap(value) for value in values) and all(
-            isinstance(value, str) or is_gap(value) for value in values
-        ):
+        present = [row for row in rows if not is_gap(row.get(column))]
+        if not present:
+            continue
+        if all(_is_context(row, column) for row in present):
             return replace(form, context=column)
+        doubt = (
+            f"'{column}' seems to have texts before the questions that cannot be read, such as "
+            f"{brief(present[0][column])}: expected a text or a list of texts; write it so, or "
+            "take the column out"
+        )
+        return replace(form, doubts=(*form.doubts, doubt))
     return form
+
+
+def _is_context(row: dict[str, Any], column: str) -> bool:
+    try:
+        read_context(row[column])
+    except CellError:
+        return False
+    return True
 
 
 def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:

@@ -689,6 +689,11 @@ FORMS: dict[str, tuple[Callable[[int], Row], str, Any]] = {
         "Ann says 1.",
         "A knave",
     ),
+    "contexts in a list": (
+        lambda n: {"question": f"Is {n}?", "context": ["One.", "Two."], "answer": "yes"},
+        "One.\nTwo.\nIs 1?",
+        "yes",
+    ),
     "tags of R1": (
         lambda n: {
             "question": f"What is {n}?",
@@ -1001,6 +1006,14 @@ DOUBTFUL: dict[str, tuple[Callable[[int], Row], str]] = {
     "two answers": (
         lambda n: {"question": f"{n}?", "answer": f"{n}", "ground_truth": f"{n + 1}"},
         "both 'answer' and 'ground_truth' may be the answers, and differ",
+    ),
+    "hotpotqa": (
+        lambda n: {
+            "question": f"Who is {n}?",
+            "answer": "Ann",
+            "context": {"title": ["Ann"], "sentences": [["She is."]]},
+        },
+        "'context' seems to have texts before the questions that cannot be read",
     ),
     "options as numpy writes them": (
         lambda n: {"question": f"Which ({n})?", "choices": "['red' 'green']", "answer": n % 2},
