@@ -72,7 +72,12 @@ class Option:
     def range(self) -> str:
         """The range in words, such as `> 0 and <= 1`; empty without bounds."""
         bounds = [(">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt)]
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+        return " and ".join(f"{sign} {in_digits(b)}" for sign, b in bounds if b is not None)
+
+
+def in_digits(number: float) -> str:
+    """Return a number for people: a whole one with all of its digits."""
+    return str(number) if isinstance(number, int) else f"{number:g}"
 
 
 _NO_OPTION = Option()
@@ -206,7 +211,7 @@ def check(component: Component) -> None:
         for number in value if isinstance(value, tuple) else (value,):
             is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
             if is_number and not opt.admits(number):
-                raise ConfigError(f"{f.name}: expected {opt.range}, got {number:g}")
+                raise ConfigError(f"{f.name}: expected {opt.range}, got {in_digits(number)}")
 
 
 _types_of: dict[type, dict[str, Any]] = {}

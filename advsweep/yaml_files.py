@@ -1,11 +1,19 @@
-"""Reads YAML files of others safely: with limits on their size, depth and expanded aliases."""
+"""Reads YAML files of others safely, and as their writers mean them.
+
+Safely: with limits on their size, depth and expanded aliases. YAML takes the last of two equal
+keys, and reads 010 as 8, 12:30 as 750 and `no` as false. What people write is refused there, with
+its line; files that programs write are read with `strict=False`.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 YAML_SUFFIXES = (".yaml", ".yml")
 
 _MOST_BYTES = 10 * 2**20
-_EXPONENT = re.compile(r"[-+]?\d[\d_]*\.?[\d_]*[eE][-+]?\d+$")
+_EXPONENT = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
 # Limit on the values of a file after every alias is expanded.
 _MOST_NODES = 100_000
 
@@ -47,21 +55,139 @@ def check_yaml(path: Path) -> str:
     return text
 
 
-def read_yaml(path: Path) -> Any:
+@dataclass(frozen=True)
+class Document:
+    """The document of a YAML file.
+
+    Attributes:
+        value: in plain types.
+        lines: the line, from 1, of each key and entry by the keys and places that lead to it.
+    """
+
+    value: Any
+    lines: Mapping[tuple[str, ...], int]
+
+
+def read_yaml(path: Path, *, strict: bool = True) -> Any:
     """Read the document of a YAML file, in plain types.
+
+    Args:
+        strict: refuse what YAML reads otherwise than people do: a key twice, numbers that begin
+            with 0, dates, 12:30, yes, no, on and off without quotes, and numbers too large.
 
     Raises:
         ConfigError: as `check_yaml`, or it is not YAML; the message has the file and the line.
         OSError: it cannot be read.
     """
-    from yaml import YAMLError, load
+    return read_document(path, strict=strict).value
+
+
+def read_document(path: Path, *, strict: bool = True) -> Document:
+    """Read the document of a YAML file with the lines of its keys; as `read_yaml`."""
+    from yaml import YAMLError
 
     try:
-        return load(check_yaml(path), _loader())
+        loader = _loader()(check_yaml(path))
+        try:
+            node = loader.get_single_node()
+            lines: dict[tuple[str, ...], int] = {}
+            for place, part, is_key in _nodes(node):
+                if not is_key:
+                    lines.setdefault(place, part.start_mark.line + 1)
+                if strict:
+                    _check_node(part, path)
+                if is_key:
+                    lines[place] = part.start_mark.line + 1
+            value = None if node is None else loader.construct_document(node)
+            return Document(value, lines)
+        finally:
+            loader.dispose()
     except YAMLError as error:
         raise yaml_error(error, path) from error
     except RecursionError as error:
         raise _too_deep(path) from error
+
+
+def _nodes(root: Any) -> Iterator[tuple[tuple[str, ...], Any, bool]]:
+    """Yield each node once, in the order of the file, with the keys that lead to it.
+
+    A key comes before its value, at the same place; the last item is whether it is a key.
+    """
+    from yaml import MappingNode, SequenceNode
+
+    seen: set[int] = set()
+    pending: list[tuple[tuple[str, ...], Any, bool]] = [] if root is None else [((), root, False)]
+    while pending:
+        place, node, is_key = pending.pop()
+        yield place, node, is_key
+        if id(node) in seen:
+            continue  # an alias
+        seen.add(id(node))
+        inner: list[tuple[tuple[str, ...], Any, bool]] = []
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                below = (*place, str(key.value))
+                inner += [(below, key, True), (below, value, False)]
+        elif isinstance(node, SequenceNode):
+            inner = [((*place, str(i)), entry, False) for i, entry in enumerate(node.value)]
+        pending += reversed(inner)
+
+
+# What YAML reads otherwise than people do, by the plain text, with what to write.
+_MISREAD = (
+    (
+        re.compile(r"[-+]?0(_?\d[\d_]*|o[0-7]+)(\.\d*)?([eE][-+]?\d+)?"),
+        "a number without leading zeros, which YAML takes for base 8, or a text in quotes",
+    ),
+    (
+        re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?"),
+        "a number, or a text in quotes: YAML takes numbers with colons for base 60",
+    ),
+    (
+        re.compile(r"\d{4}-\d\d?-\d\d?([Tt ].*)?"),
+        "a number, or a text in quotes: YAML takes this for a date",
+    ),
+    (
+        re.compile(r"yes|no|on|off", re.IGNORECASE),
+        "true or false, or a text in quotes: YAML takes this word for one of them",
+    ),
+)
+
+
+def _check_node(node: Any, path: Path) -> None:
+    """Refuse a key that comes twice, and a plain text that is read otherwise than it looks.
+
+    Raises:
+        ConfigError: with file and line.
+    """
+    from yaml import MappingNode, ScalarNode
+
+    if isinstance(node, MappingNode):
+        known: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            # `<<` takes the keys of other mappings in, and may do so several times.
+            if not isinstance(key, ScalarNode) or key.tag.endswith(":merge"):
+                continue
+            if key.value in known:
+                raise ConfigError(
+                    f"{path}, line {line}: expected each key once, got '{key.value}' again, which "
+                    f"is in line {known[key.value]}; remove one of them"
+                )
+            known[key.value] = line
+    if not isinstance(node, ScalarNode) or node.style is not None:
+        return
+    where = f"{path}, line {node.start_mark.line + 1}"
+    for pattern, expected in _MISREAD:
+        if pattern.fullmatch(node.value):
+            raise ConfigError(f"{where}: expected {expected}, got {node.value}")
+    if node.tag.endswith(":float") and _is_overflow(node.value):
+        raise ConfigError(f"{where}: expected a number that a float can hold, got {node.value}")
+
+
+def _is_overflow(text: str) -> bool:
+    digits = text.replace("_", "")
+    return any(map(str.isdigit, digits)) and math.isinf(float(digits))
 
 
 def yaml_literal(value: Any) -> str:
@@ -149,7 +275,7 @@ def _loader() -> type[SafeLoader]:
         first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
         for first, found in SafeLoader.yaml_implicit_resolvers.items()
     }
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
     return Loader
 
 

@@ -69,6 +69,9 @@ BATCH_FIELDS = frozenset(
 )
 
 
+MOST_SEED = 2**63 - 1
+
+
 def hash_json(material: Plain) -> str:
     """Return the sha256, in hex, of a value in JSON types."""
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
@@ -83,7 +86,10 @@ class RunParameters(Component):
     group_size: int = option(ge=1, help="rollouts per prompt (G)")
     prompts_per_step: int = option(ge=1, help="prompts per training step (B)")
     steps: int = option(ge=1, help="training steps")
-    seed: int = option(ge=0, help="seed of the training; replicates differ in it alone")
+    # The store and torch hold a seed in 64 bits with a sign.
+    seed: int = option(
+        ge=0, le=MOST_SEED, help="seed of the training; replicates differ in it alone"
+    )
 
 
 PARAMETERS = tuple(f.name for f in fields(RunParameters))
@@ -168,33 +174,43 @@ class Run:
         config |= {key: getattr(self, key) for key in PARAMETERS}
         return self.backend.reached(config)
 
-    @functools.cached_property
+    @property
     def config_hash(self) -> str:
         """sha256, in hex, of everything that can change a training's result except its seed.
 
         Runs with the same hash are replicates. Evaluation settings are not in it, as
         evaluations have identities of their own.
         """
-        return self._hash(self._material)
+        return self._hashes.config_hash
 
-    @functools.cached_property
+    @property
     def identity(self) -> str:
         """sha256, in hex, of everything that can change a training's result."""
-        return self.stored_identity or self._hash({**self._material, "seed": self.seed})
+        return self.stored_identity or self._hashes.identity
 
-    @functools.cached_property
+    @property
     def definition(self) -> str:
         """The identity without the sources of plug-ins and programs.
 
         Runs that share it have equal settings. It is the identity that versions of advsweep gave
         which did not keep sources.
         """
-        return self._hash(without_sources({**self._material, "seed": self.seed}))
+        return self._hashes.definition
 
     @property
-    def sources(self) -> dict[str, NamedSource]:
+    def sources(self) -> Mapping[str, NamedSource]:
         """The sources of plug-ins and of the program that trains, by config key."""
-        return dict(_sources(self._material))
+        return self._hashes.sources
+
+    @functools.cached_property
+    def _hashes(self) -> _Hashes:
+        # Together, since a plan of many runs takes most of its time to make the material.
+        material = self._material
+        seeded = {**material, "seed": self.seed}
+        sources = dict(_sources(material))
+        identity = self._hash(seeded)
+        definition = self._hash(without_sources(seeded)) if sources else identity
+        return _Hashes(self._hash(material), identity, definition, sources)
 
     @property
     def revisions(self) -> dict[str, int]:
@@ -235,6 +251,15 @@ class NamedSource(NamedTuple):
 
     name: str
     source: Source
+
+
+class _Hashes(NamedTuple):
+    """The hashes of a run; see the properties of `Run`."""
+
+    config_hash: str
+    identity: str
+    definition: str
+    sources: Mapping[str, NamedSource]
 
 
 def _sources(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, NamedSource]]:

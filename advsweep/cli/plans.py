@@ -31,7 +31,7 @@ from advsweep.store.races import RaceRecord, read_race
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.planning.versions import describe_changed_code
+from advsweep.sweep.planning.versions import describe_meeting
 from advsweep.sweep.progress import config_labels
 from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
@@ -80,15 +80,21 @@ def print_plan(
     *,
     as_json: bool,
     force: bool = False,
+    is_stage: bool = False,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the runs of a sweep, the remaining steps and an estimate of their time.
 
     Args:
+        is_stage: whether these are a part of the sweep's runs alone.
         more: what else JSON has.
     """
     store = open_existing(url)
-    warnings = [*plan.warnings, *describe_changed_code(plan, store)]
+    stored = [] if store is None else store.runs.select(newest_first=False)
+    warnings = [
+        *plan.warnings,
+        *describe_meeting(plan, store, stored, force=force, is_stage=is_stage),
+    ]
     print_warnings(warnings, plan.absent)
     fits = True
     try:
@@ -98,7 +104,7 @@ def print_plan(
         warn(f"this machine cannot execute the plan: {error}")
         fits = False
     slots = jobs or plan.executor.capacity()
-    left = estimate(plan, store, slots, force=force)
+    left = estimate(plan, store, slots, force=force, records=stored)
     labels = config_labels(planned.config for planned in plan.runs)
     done, running = left.states["done"], left.states["running"]
     tally = {"done": done, "running": running, "missing": len(left.runs) - done - running}
@@ -189,11 +195,18 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
 # The first lines of a training
 
 
-def print_start(plan: Plan, store: Store, jobs: int | None, *, force: bool = False) -> None:
-    """Print on stderr what a plan trains, on what, and about how long it takes."""
+def print_start(
+    plan: Plan, store: Store, jobs: int | None, *, force: bool = False, is_stage: bool = False
+) -> None:
+    """Print on stderr what a plan trains, on what, and about how long it takes.
+
+    Args:
+        is_stage: as in `print_plan`.
+    """
     slots = max(1, min(jobs or plan.executor.capacity(), len(plan.runs)))
-    left = estimate(plan, store, slots, force=force)
-    for line in describe_changed_code(plan, store):
+    stored = store.runs.select(newest_first=False)
+    left = estimate(plan, store, slots, force=force, records=stored)
+    for line in describe_meeting(plan, store, stored, force=force, is_stage=is_stage):
         warn(f"warning: {line}")
     echo_line(describe_plan(plan), err=True)
     echo_line(describe_remaining(left, slots), err=True)
@@ -275,7 +288,7 @@ class Sweep:
 
         def run(stage: Plan, record: RaceRecord) -> SweepResult:
             self.plan = stage
-            print_start(stage, store, jobs)
+            print_start(stage, store, jobs, is_stage=True)
             echo_line(record.title, err=True)
             return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
 
@@ -341,14 +354,14 @@ class TunedSweep(Sweep):
             echo_line(self._describe_size())
             print_tuning(record)
             echo()
-        print_plan(plan, url, jobs, as_json=as_json, more=more)
+        print_plan(plan, url, jobs, as_json=as_json, is_stage=True, more=more)
 
     def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
         tuning = self.tuning
 
         def run(stage: Plan) -> SweepResult:
             self.plan = stage
-            print_start(stage, store, jobs)
+            print_start(stage, store, jobs, is_stage=True)
             if stage.name == tuning.tuning_name:
                 values = {planned.assignment[tuning.tune.key] for planned in stage.runs}
                 listed = ", ".join(f"{value:g}" for value in sorted(values))

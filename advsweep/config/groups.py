@@ -7,6 +7,7 @@ of group members once; `advsweep.config.compose` copies the result and sets valu
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import starmap
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 from advsweep.components import Plain, fields_of
 from advsweep.errors import ConfigError, UnknownNameError, nearest, reason_of
 from advsweep.registry import Registry
-from advsweep.yaml_files import YAML_SUFFIXES, check_yaml, read_yaml, yaml_error
+from advsweep.yaml_files import (
+    YAML_SUFFIXES,
+    Document,
+    check_yaml,
+    read_document,
+    read_yaml,
+    yaml_error,
+)
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -80,6 +88,7 @@ class ConfigGroups:
                 check_yaml(path)
         self._composed: dict[frozenset[tuple[str, str]], Plain] = {}
         self._given: dict[str, Path] = {}
+        self._documents: dict[str, Document] = {}
 
     def __enter__(self) -> Self:
         from hydra.core.config_store import ConfigStore
@@ -146,14 +155,18 @@ class ConfigGroups:
         from hydra.core.config_store import ConfigStore
 
         try:
-            node = read_yaml(path)
+            document = read_document(path)
         except OSError as error:
             raise ConfigError(f"{path}: expected a sweep file; {reason_of(error)}") from error
+        node = document.value
         if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
+            line = document.lines.get((), 1)
             raise ConfigError(
-                f"{path}: expected keys such as `steps: 100` and `sweep:`, got "
-                f"{'nothing' if node is None else type(node).__name__}"
+                f"{path}, line {line}: expected keys such as `steps: 100` and `sweep:`, got "
+                f"{kind_of(node)}"
             )
+        for key, value in node.items():
+            self._check_form(key, value, f"{path}, line {document.lines[(key,)]}")
         # A folder of its own: the name may be that of one of our sweep files.
         folder = f"file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
         ConfigStore.instance().store(
@@ -161,7 +174,45 @@ class ConfigGroups:
         )
         name = f"{folder}/sweep_file"
         self._given[name] = path
+        self._documents[name] = document
         return name
+
+    def _check_form(self, key: str, value: Any, where: str) -> None:
+        """Refuse a value of a sweep file whose form its key cannot have.
+
+        Raises:
+            ConfigError: a group is neither a name nor a mapping, `sweep` is no mapping, or a
+                number of a run is a list or a mapping.
+        """
+        group = key.removeprefix("override /")
+        if key == "sweep" and not isinstance(value, Mapping):
+            expected = "a mapping with keys such as `blocks` and `seeds`"
+        elif group in self.registries and not isinstance(value, (str, Mapping)):
+            expected = (
+                f"the name of one {group}, or a mapping of its keys; sweep over several in "
+                f"`sweep: {{blocks: [{{{group}: [NAME, NAME]}}]}}`"
+            )
+        elif key in self._keys and key != "sweep" and isinstance(value, (list, Mapping)):
+            expected = f"one value; sweep over several in `sweep: {{common: {{{key}: [...]}}}}`"
+        elif key == "defaults" and not isinstance(value, list):
+            expected = "a list such as [override /method: dapo]"
+        else:
+            return
+        raise ConfigError(f"{where}: {key}: expected {expected}, got {kind_of(value)}")
+
+    def located(self, experiment: str | None, error: ConfigError) -> ConfigError:
+        """Return an error on a sweep file with the file, and the line of the key it begins with."""
+        document = None if experiment is None else self._documents.get(experiment)
+        if document is None or experiment is None:
+            return error
+        key = str(error).partition(": ")[0]
+        place = tuple(part for part in re.split(r"[.\[\]]+", key) if part)
+        # A key may have dots itself, as `estimator.delta`.
+        for length in range(len(place), 0, -1):
+            found = _line_of(document, place[:length], place[length:])
+            if found is not None:
+                return type(error)(f"{self._given[experiment]}, line {found}: {error}")
+        return error
 
     def check_key(self, key: str) -> None:
         """Refuse a key whose first part is neither a group nor a value of a run.
@@ -271,10 +322,34 @@ class ConfigGroups:
             chosen = chosen or "the defaults"
             raise ConfigError(f"cannot compose {chosen}: {first_line(error)}") from error
         assert isinstance(config, dict)
+        for path in self._written_files(choices):
+            read_yaml(path)  # Hydra takes the last of two equal keys, and 010 for 8.
         plain = {str(k): v for k, v in config.items()}
         if any(group in choices for group in PRESET_GROUPS):
             self._drop_foreign_fields(plain, choices)
         return plain
+
+    def _written_files(self, choices: Mapping[str, str]) -> list[Path]:
+        """Return the user's own files of a choice of members, and those that their lists name."""
+        found: dict[Path, None] = {}
+        pending = list(choices.items())
+        while pending:
+            group, name = pending.pop()
+            folders = (folder / group / f"{name}.yaml" for folder in self._config_dirs)
+            path = next((path for path in folders if path.is_file()), None)
+            if path is None or path in found:
+                continue
+            found[path] = None
+            content = read_yaml(path)
+            listed = content.get("defaults") if isinstance(content, dict) else None
+            for entry in listed if isinstance(listed, list) else []:
+                if isinstance(entry, str):
+                    folder, _, own = f"{group}/{entry}".rpartition("/")
+                    pending.append((folder, own))
+                elif isinstance(entry, dict):
+                    named = ((str(k).rpartition("/")[2], str(v)) for k, v in entry.items())
+                    pending += [(key.partition("@")[0], value) for key, value in named]
+        return list(found)
 
     def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
         """Drop the fields that a preset sets for its own component where another one is chosen.
@@ -291,6 +366,28 @@ class ConfigGroups:
                 config[group] = {
                     k: v for k, v in config[group].items() if k in known or str(k).startswith("_")
                 }
+
+
+def kind_of(value: Any) -> str:
+    """Return what a value of a YAML file is, for a message: `a list`, `nothing`, `7`."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else repr(value)
+
+
+def _line_of(document: Document, place: tuple[str, ...], rest: tuple[str, ...]) -> int | None:
+    """Return the line of a place in a document; None if it is not there.
+
+    Args:
+        rest: the parts of the key that follow, which may be one key with dots.
+    """
+    for length in range(len(rest), 0, -1):
+        joined = (*place, ".".join(rest[:length]))
+        if joined in document.lines:
+            return document.lines[joined]
+    return document.lines.get(place)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ _BLOCK = "a mapping of keys and their values"
 # The keys of a `sweep` node, each with its type and how a message describes it.
 _KEYS: Mapping[str, tuple[type, str]] = {
     "name": (str, "a text"),
-    "seeds": (object, "how many, or a list of seeds"),
+    "seeds": (object, "how many (1 or more), or a list of seeds"),
     "tune": (dict, "a mapping such as {key: optimizer.lr, values: [1e-4, 2e-4]}"),
     "race": (object, "true, or a mapping such as {margin: 0.05}"),
     "baseline": (str, "an estimator or a method"),
@@ -62,6 +62,8 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "common": (dict, _BLOCK),
     "blocks": (list, "a list of blocks"),
 }
+
+_MOST_SEEDS = 100_000
 
 _NO_VALUES = ("when", "exclude", "zip")
 
@@ -78,7 +80,10 @@ def read_spaces(groups: ConfigGroups, overrides: Sequence[Override]) -> list[Spa
     spaces = []
     for name, node in sweep_nodes(groups, overrides):
         chosen = [] if name is None else [Override(f"experiment={name}", "experiment", (name,))]
-        space = read_space(node, [*chosen, *rest])
+        try:
+            space = read_space(node, [*chosen, *rest])
+        except ConfigError as error:
+            raise groups.located(name, error) from error
         title = None if name is None else groups.sweep_name(name)
         spaces.append(replace(space, name=space.name or title))
     return spaces
@@ -105,6 +110,9 @@ def sweep_nodes(
     nodes: list[tuple[str | None, Any]] = []
     for name in (groups.member("experiment", value) for value in names):
         node = groups.compose({"experiment": name}).get("sweep")
+        if not isinstance(node or {}, Mapping):
+            nodes.append((name, node))  # `read_space` says what it expects
+            continue
         # `sweep.race=true` turns on what the file may have settings for.
         own = {key: value for key, value in (node or {}).items() if isinstance(value, Mapping)}
         kept = {key: own[key] for key, value in changes.items() if value is True and key in own}
@@ -191,7 +199,15 @@ def _blocks(node: Mapping[str, Any], given: Mapping[str, Dimension]) -> list[Blo
         taken = beaten | keys_of(rest.dimensions)
         seeds = node.get("seeds")
         if isinstance(seeds, int) and not isinstance(seeds, bool):
-            seeds = list(range(seeds))
+            if seeds < 1:
+                raise ConfigError(f"sweep.seeds: expected {_KEYS['seeds'][1]}, got {seeds}")
+            seeds = range(min(seeds, _MOST_SEEDS + 1))
+            if len(seeds) > _MOST_SEEDS:
+                raise ConfigError(
+                    f"sweep.seeds: expected at most {_MOST_SEEDS:,} seeds, or a list of them, got "
+                    f"{node['seeds']}"
+                )
+            seeds = list(seeds)
         seeded: list[Dimension] = []
         if seeds is not None and SEED not in taken:
             listed = _expect(seeds, list, "sweep.seeds", _KEYS["seeds"][1])

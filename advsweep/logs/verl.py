@@ -211,7 +211,7 @@ def _read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = read_yaml(path)
+        content = read_yaml(path, strict=False)
     except (AdvsweepError, OSError) as error:
         notes.append(f"the settings were left out: {' '.join(str(error).split())}")
         return {}

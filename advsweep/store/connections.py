@@ -89,7 +89,8 @@ def locate(text: str | None) -> Location:
                 f"{text}: expected a file, such as sqlite:///advsweep.db, since the processes of "
                 "runs have to share it"
             )
-    file = Path(os.path.abspath(Path(path).expanduser()))
+    # The file itself: by a link the store would have another folder of runs.
+    file = Path(os.path.realpath(Path(path).expanduser()))
     return Location(url=URL.create("sqlite", database=str(file)), name=path, file=file)
 
 

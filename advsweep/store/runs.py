@@ -117,10 +117,14 @@ class Runs(StorePart):
             "stop_requested": False,
         }
 
-    def new_attempt(self, run_id: int) -> int:
+    def new_attempt(self, run_id: int, config: Mapping[str, Any] | None = None) -> int:
         """Add another attempt of a run, which replaces it in its sweeps; return its id.
 
         The old record stays as it is.
+
+        Args:
+            config: the attempt's config, which can differ from that of the run only in what does
+                not change its result; None: that of the run.
         """
         # Alone, because the number of the attempt follows from those that exist.
         with self._database.write_alone() as connection:
@@ -136,6 +140,8 @@ class Runs(StorePart):
                 # The first try added it before its connection broke.
                 return int(last.id)
             values = self._values(old, last.attempt + 1)
+            if config is not None:
+                values["config"] = dict(config)
             adding = insert(RUNS).values(values).returning(RUNS.c.id)
             new: int = connection.execute(adding).scalar_one()
             change = update(SWEEP_RUNS).where(SWEEP_RUNS.c.run_id == run_id)

@@ -73,7 +73,18 @@ def test_defaults_of_hydra_may_stand_in_a_file(file):
         ("steps:\n\t3\n", ["mine.yaml, line 2", "tab"]),
         ("a: [1\n", ["mine.yaml, line"]),
         ("", ["mine.yaml", "got nothing"]),
-        ("- a\n", ["mine.yaml", "got list"]),
+        ("\n- a\n", ["mine.yaml, line 2", "got a list"]),
+        ("sweep: [1, 2]\n", ["mine.yaml, line 1: sweep: expected a mapping", "got a list"]),
+        ("steps: 2\nsweep:\n", ["mine.yaml, line 2: sweep: expected a mapping", "got nothing"]),
+        ("steps: 2\nevaluation: [1]\n", ["mine.yaml, line 2: evaluation: expected the name"]),
+        ("steps: [1, 2]\n", ["mine.yaml, line 1: steps: expected one value"]),
+        ("task:\n", ["mine.yaml, line 1: task: expected the name", "got nothing"]),
+        ("defaults: {a: b}\n", ["mine.yaml, line 1: defaults: expected a list"]),
+        ("sweep:\n  blocks:\n    - [a]\n", ["mine.yaml, line 3: sweep.blocks[0]: expected"]),
+        ("sweep:\n  blocks:\n    - zip:\n        a: []\n", ["line 4: sweep.blocks[0].zip.a"]),
+        ("sweep:\n  seeds: -1\n", ["mine.yaml, line 2: sweep.seeds: expected how many"]),
+        ("sweep:\n  seeds: 1000000\n", ["line 2: sweep.seeds: expected at most 100,000"]),
+        ("sweep:\n  sedes: 3\n", ["mine.yaml, line 2: sweep.sedes: no such key", "seeds"]),
         ("step: 3\n", ["step", "steps"]),
         ("sweep: {blocks: [{estimator: grop}]}\n", ["grop", "grpo"]),
     ],
@@ -84,6 +95,31 @@ def test_wrong_file_is_one_line_that_says_where(file, text, words):
     for word in words:
         assert word in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_experiment_of_a_config_folder_is_read_as_strictly(tmp_path):
+    for name, text in {
+        "experiment/mine": "# @package _global_\ndefaults:\n  - override /task: own\n",
+        "task/own": "name: routes\nseed: 010\n",
+        "task/other": "name: routes\nseed: 010\n",
+    }.items():
+        file = tmp_path / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=r"own\.yaml, line 2: expected a number without leading"):
+        make_plan(["experiment=mine", "backend=fake", "steps=1"], config_dirs=[tmp_path])
+    # A file that nobody chose is nobody's fault.
+    make_plan(["backend=fake", "steps=1"], config_dirs=[tmp_path])
+
+
+def test_the_largest_seed_is_that_of_the_store():
+    overrides = ["backend=fake", "steps=1"]
+    [planned] = make_plan([*overrides, f"seed={2**63 - 1}"]).runs
+    assert planned.run.seed == 9223372036854775807
+    for seed in (2**63, -1):
+        words = rf"^seed: expected >= 0 and <= 9223372036854775807, got {seed}$"
+        with pytest.raises(ConfigError, match=words):
+            make_plan([*overrides, f"seed={seed}"])
 
 
 def test_aliases_that_would_fill_memory_are_refused(file):

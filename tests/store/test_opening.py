@@ -252,3 +252,11 @@ def test_a_file_that_is_gone_is_written_to_no_more(store, store_url, new_run, re
     file.unlink(missing_ok=True)
     moved.rename(file)
     assert len(store.runs.select()) == 1
+
+
+def test_a_link_to_a_store_leads_to_its_folder_of_runs(tmp_path):
+    file, link = tmp_path / "real" / "advsweep.db", tmp_path / "link.db"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    with open_store(str(file)) as store, open_store(str(link)) as linked:
+        assert linked.runs_directory == store.runs_directory

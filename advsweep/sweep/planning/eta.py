@@ -64,15 +64,24 @@ class TimeEstimate:
         return sum(run["steps_left"] for run in self.runs)
 
 
-def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> TimeEstimate:
+def estimate(
+    plan: Plan,
+    store: Store | None,
+    slots: int,
+    *,
+    force: bool = False,
+    records: Sequence[RunRecord] | None = None,
+) -> TimeEstimate:
     """Estimate the time that a plan has left.
 
     Args:
         store: None if it does not exist yet.
         slots: workers side by side.
         force: count completed runs as runs to be trained again.
+        records: all runs of the store; None: they are read.
     """
-    records = [] if store is None else store.runs.select(newest_first=False)
+    if records is None:
+        records = [] if store is None else store.runs.select(newest_first=False)
     latest = {record.identity: record for record in records}
     done = {record.id: record for record in records if record.status is Status.DONE}
     summaries = {} if store is None else store.metrics.summaries(list(done))

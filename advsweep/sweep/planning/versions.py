@@ -1,12 +1,15 @@
-"""Says which runs of a store a plan would have counted as done if no code had changed."""
+"""Says how a plan meets the runs of a store: changed code, other values, a sweep that exists."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from advsweep.components import leaves
 from advsweep.errors import counted, first_of
 from advsweep.machine import git_state
+from advsweep.store.records import Status
 from advsweep.store.sanity import name_state, title_of
 
 if TYPE_CHECKING:
@@ -25,9 +28,10 @@ def describe_changed_code(plan: Plan, store: Store | None) -> list[str]:
     These runs stay as they are; the plan's are new ones. Commits of a program's repository that
     changed none of its files are named too, as its runs count as done.
     """
-    runs = [planned.run for planned in plan.runs]
-    with_sources = [run for run in runs if run.sources]
-    if store is None or not with_sources:
+    if store is None:
+        return []
+    with_sources = [planned.run for planned in plan.runs if planned.run.sources]
+    if not with_sources:
         return []
     done = store.runs.done_ids([run.identity for run in with_sources])
     missing = [run for run in with_sources if run.identity not in done]
@@ -40,6 +44,75 @@ def describe_changed_code(plan: Plan, store: Store | None) -> list[str]:
         for run in missing:
             older.add(run, [records[i] for i in alike.get(run.definition, [])], recorded)
     return [*older.lines(), *_moved_repositories(store, with_sources, done)]
+
+
+def describe_meeting(
+    plan: Plan,
+    store: Store | None,
+    records: Sequence[RunRecord],
+    *,
+    force: bool,
+    is_stage: bool,
+) -> list[str]:
+    """Return a line for everything in which stored runs differ from what a plan gives.
+
+    Args:
+        records: all runs of the store.
+        force: whether completed runs are trained again.
+        is_stage: whether it has a part of its sweep's runs alone, as a stage of a tuning.
+    """
+    changed = describe_changed_code(plan, store)
+    lines = [*changed, *([] if force else _kept_values(plan, records))]
+    # Runs of other code join a sweep as well, and have their line.
+    return lines if changed or is_stage else [*lines, *_joined_sweep(plan, records)]
+
+
+def _kept_values(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
+    """Return a line on runs that are done, or being trained, with other values than the plan's.
+
+    Such values change no result, so that a run counts as done whatever they are.
+    """
+    over = (Status.DONE, Status.RUNNING)
+    stored = {record.identity: record for record in records if record.status in over}
+    differing: dict[str, str] = {}
+    ids: set[int] = set()
+    for planned in plan.runs:
+        record = stored.get(planned.run.identity)
+        if record is None or record.config == planned.config:
+            continue
+        given = dict(leaves(planned.config))
+        for key, value in leaves(record.config):
+            # Evaluations have identities of their own: missing ones are made.
+            if key.startswith("evaluation.") or given.get(key, value) == value:
+                continue
+            differing.setdefault(key, f"{key}={as_text(value)} (given: {as_text(given[key])})")
+            ids.add(record.id)
+    if not ids:
+        return []
+    return [
+        f"{counted(len(ids), 'run')} that {'counts' if len(ids) == 1 else 'count'} as done had "
+        f"{first_of(differing.values(), _LISTED)}, which changes no result; --force trains with "
+        "what is given"
+    ]
+
+
+def _joined_sweep(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
+    """Return a line if the plan adds runs to a sweep that has others."""
+    known = {record.identity for record in records if plan.name in record.sweeps}
+    planned = {each.run.identity for each in plan.runs}
+    others, new = len(known - planned), len(planned - known)
+    if not others or not new or plan.race is not None:
+        return []
+    return [
+        f"sweep {plan.name} is there already: {counted(new, 'run')} of this plan "
+        f"{'joins' if new == 1 else 'join'} {counted(others, 'other run')} of it; give another "
+        "--name to keep them apart"
+    ]
+
+
+def as_text(value: Any) -> str:
+    """Return a config value as it is typed on a command line."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class _Older:

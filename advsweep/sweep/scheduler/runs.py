@@ -169,7 +169,8 @@ def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun
     if force:
         for record in store.runs.select(ids=list(runs)):
             if record.status in (Status.DONE, Status.PRUNED):
-                runs[record.id].run_id = store.runs.new_attempt(record.id)
+                planned = runs[record.id].planned[0]
+                runs[record.id].run_id = store.runs.new_attempt(record.id, planned.config)
     if plan.stopping is not None:
         ids = [scheduled.run_id for scheduled in runs.values()]
         store.runs.set_stopping(ids, plan.stopping.rule())

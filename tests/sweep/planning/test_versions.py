@@ -1,0 +1,89 @@
+"""What a plan says of stored runs that differ from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from advsweep.backends.base import Backend
+from advsweep.components import option_of
+from advsweep.store import Owner, Status
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.planning.versions import describe_meeting
+from advsweep.sweep.registry import GROUPS
+from advsweep.sweep.scheduler.runs import schedule_runs
+
+# Bandit: advsweep's own, so that no source is part of its identity.
+BANDIT = ("backend=bandit", "task=bandit", "model=table", "optimizer=sgd", "steps=2")
+
+
+def done_ids(store, plan, *, force=False):
+    """Schedule a plan, and record its runs as done; their ids."""
+    ids = [scheduled.run_id for scheduled in schedule_runs(plan, store, force=force)]
+    for run_id in ids:
+        store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, Status.DONE)
+    return ids
+
+
+def lines(plan, store, *, force=False, is_stage=False):
+    records = store.runs.select(newest_first=False)
+    return describe_meeting(plan, store, records, force=force, is_stage=is_stage)
+
+
+def other_value(default):
+    """Another value of an option than a given one."""
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, (int, float)):
+        return default + 1
+    if isinstance(default, (list, tuple)):
+        return [*default, 16]
+    return "other"
+
+
+def free_options():
+    """The options of the bandit that are no part of the identity, with other values."""
+    backend = GROUPS["backend"].get("bandit")
+    for field in fields(backend):
+        if not option_of(field).identity:
+            default = backend().plain()[field.name]
+            yield f"backend.{field.name}", json.loads(json.dumps(other_value(default)))
+
+
+def test_backends_have_options_outside_the_identity() -> None:
+    assert {key for key, _ in free_options()} >= {f"backend.{f.name}" for f in fields(Backend)}
+
+
+@pytest.mark.parametrize(("key", "value"), list(free_options()))
+def test_force_trains_with_the_given_value_and_a_differing_one_is_named(store, key, value) -> None:
+    first = make_plan(BANDIT, name="same")
+    other = make_plan([*BANDIT, f"{key}={json.dumps(value)}"], name="same")
+    assert first.runs[0].run.identity == other.runs[0].run.identity
+    [old] = done_ids(store, first)
+    assert lines(first, store) == []
+    [line] = lines(other, store)
+    assert line.startswith(f"1 run that counts as done had {key}=")
+    assert "--force" in line
+    assert lines(other, store, force=True) == []
+    [new] = done_ids(store, other, force=True)
+    name = key.partition(".")[2]
+    before, after = (store.runs.select(ids=[i])[0].config["backend"][name] for i in (old, new))
+    assert after == value != before
+    assert lines(other, store) == []
+
+
+def test_runs_that_join_a_sweep_of_others_are_named(store) -> None:
+    done_ids(store, make_plan([*BANDIT, "seed=0,1"], name="same"))
+    # More seeds of the same sweep, and its own runs, are nothing new.
+    assert lines(make_plan([*BANDIT, "seed=0,1,2"], name="same"), store) == []
+    assert lines(make_plan([*BANDIT, "seed=0"], name="same"), store) == []
+    assert lines(make_plan([*BANDIT, "seed=5"], name="another"), store) == []
+    joining = make_plan([*BANDIT, "seed=5,6"], name="same")
+    assert lines(joining, store) == [
+        "sweep same is there already: 2 runs of this plan join 2 other runs of it; give another "
+        "--name to keep them apart"
+    ]
+    assert lines(joining, store, is_stage=True) == []
