@@ -140,7 +140,8 @@ def make_arms(
     # A row that has all runs of its arm is the arm's.
     whole = {row.arm: row for row in rows if row.arm and row.runs == len(runs_of[row.arm])}
     partial = [(Group(), runs) for name, runs in runs_of.items() if name not in whole]
-    whole |= {row.arm: row for row in trained_rows(partial, numbers, {}, {}, None)}
+    if partial:
+        whole |= {row.arm: row for row in trained_rows(partial, numbers, {}, {}, None)}
     bases = {i: own.subject for task in evaluated.tasks.values() for i, own in task.base.items()}
     arms = []
     for name, runs in runs_of.items():

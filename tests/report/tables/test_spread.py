@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advsweep.report.claims.assertions import compare_sides, parse_assertion
+from advsweep.report.data.runs import parse_where
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import Spreads
 from advsweep.statistics import compare_paired, pool_spread
@@ -147,3 +148,19 @@ def test_assertions_with_a_margin_have_the_same_spread(lab, constant):
     sums = compare_sides(report, parse_assertion(f"2*{OUTCOME}[b] > {OUTCOME}[a]"))
     assert sums is not None
     assert not sums.pooled
+
+
+def test_runs_that_were_evaluated_otherwise_neither_lend_nor_stop_a_report(lab):
+    solved = {"a": (2, 1, 3), "b": (3, 1, 4), "c": (2, 2, 3), "d": (4, 1, 1)}
+    for name, counts in solved.items():
+        # d was evaluated with more samples.
+        lab.samples = 8 if name == "d" else 4
+        for seed, count in enumerate(counts):
+            lab.run(name, seed, solved=(count, seed))
+    where = parse_where("estimator=a,b")
+    report = build_report(lab.store, "demo", where=where, columns=["pass@1"])
+    [found] = [d.comparison for d in report.differences if d.column.name == "pass@1"]
+    values = [[(count + seed) / 8 for seed, count in enumerate(solved[name])] for name in "abc"]
+    common = pool_spread(values)
+    assert common is not None
+    assert (found.df, found.sd) == (common.pooled.df, pytest.approx(common.pooled.sd))
