@@ -19,7 +19,7 @@ from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.measure import logged_metric
 from advsweep.report.data.runs import Group, name_group
-from advsweep.store import RunRecord, Store
+from advsweep.store import RunRecord, Status, Store
 from advsweep.store.imported import is_imported
 
 # What becomes of such runs: they stay, or count as failed; a number is their value instead.
@@ -109,7 +109,8 @@ def _last_steps(
     if metric is None or analysis_columns(metric):
         return {}
     last = store.metrics.last_steps([run.id for run in runs], metric)
-    own = {run.id: run for run in runs if not is_imported(run.config)}
+    # Of ours, those that are done came to their last step.
+    own = {run.id: run for run in runs if run.status is Status.DONE and not is_imported(run.config)}
     ended = [i for i, step in last.items() if i in own and step < own[i].steps]
     diverged = _diverged(store, ended, metric)
     # A metric of ours may be undefined at single steps, of which the last is one.

@@ -22,14 +22,14 @@ from advsweep.logs.base import ProblemCount
 from advsweep.report.claims.sentences import lay_out_short
 from advsweep.report.data.columns import parse_column, parse_outcomes
 from advsweep.report.data.early_ends import FAILED, parse_ended_early
-from advsweep.report.data.runs import read_runs
+from advsweep.report.data.runs import parse_where, read_runs
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.html import render_page
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import render
 from advsweep.report.tables.types import Report
-from advsweep.store import Store, open_store
+from advsweep.store import Status, Store, open_store
 from advsweep.writing import write
 
 Values = Callable[[str, int, int], Mapping[str, float]]
@@ -183,6 +183,19 @@ def test_a_run_of_ours_that_diverged_is_named_and_an_optional_metric_is_not(lab)
     report = build_report(lab.store, "demo", columns=columns)
     (text,) = report.early_ends
     assert "ended early: reward/mean@end of grpo (run 3 at step 15 of 20)" in text
+
+
+def test_a_run_that_failed_and_is_selected_is_named(lab):
+    for seed, (last, status) in enumerate(
+        [(20, Status.DONE), (20, Status.DONE), (7, Status.FAILED)]
+    ):
+        points = [("reward/mean", step, 0.5) for step in range(1, last + 1)]
+        lab.run("grpo", seed, points=points, solved=None, status=status)
+    report = build_report(
+        lab.store, "demo", columns=["reward/mean"], where=parse_where("status=done,failed")
+    )
+    (text,) = report.early_ends
+    assert "(run 3 at step 7 of 20)" in text
 
 
 def counts(ns: Sequence[int]) -> list[ProblemCount]:
