@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from advsweep.bounds import LARGEST, is_bounded
 from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
 from advsweep.components import Component, parameters, sections
 from advsweep.config.overrides import parse_assignments
@@ -137,6 +138,11 @@ def parse_rows(text: str, where: str) -> Rows:
     except ValueError as error:
         what = f"expected numbers such as 1,0,0,1, groups separated by ;, got '{text}'"
         raise BatchError(f"{where}: {what}") from error
+    beyond = [x for row in rows for x in row if not (is_bounded(x) or math.isnan(x))]
+    if beyond:
+        raise BatchError(
+            f"{where}: expected numbers below {LARGEST:g} in absolute value, got {beyond[0]:g}"
+        )
     if len({len(row) for row in rows}) > 1:
         raise BatchError(
             f"{where}: expected groups of the same length, got "

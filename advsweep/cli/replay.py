@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from advsweep.bounds import is_bounded
 from advsweep.cli import options
 from advsweep.cli.options import complete_run
 from advsweep.cli.output import (
@@ -155,7 +156,7 @@ def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
             weights[name.strip()] = float(weight)
         except ValueError:
             raise ConfigError(f"--reward: expected NAME or NAME=WEIGHT, got '{text}'") from None
-        if not name.strip():
+        if not name.strip() or not is_bounded(weights[name.strip()]):
             raise ConfigError(f"--reward: expected NAME or NAME=WEIGHT, got '{text}'")
     return weights or None
 

@@ -39,6 +39,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from advsweep.bounds import is_bounded
 from advsweep.errors import ConfigError, counted, first_of, nearest
 from advsweep.logs.base import ProblemCount, existing, whole_step
 from advsweep.logs.forms import TRACES, Fields, find_dumps, rows_of, step_of
@@ -242,14 +243,14 @@ def _weighted_sums(columns: list[list[Any]], weights: Iterable[float]) -> list[f
 
 
 def _finite(value: Any) -> float:
-    """Return a number as a float; NaN for anything else and for infinity."""
+    """Return a number as a float; NaN for anything else, for infinity and beyond the bound."""
     if not isinstance(value, (int, float)):
         return math.nan
     try:
         number = float(value)
     except OverflowError:  # An integer with more than 308 digits.
         return math.nan
-    return number if math.isfinite(number) else math.nan
+    return number if is_bounded(number) else math.nan
 
 
 def _as_text(value: Any) -> str:
@@ -345,12 +346,24 @@ def _with_steps(
     file: Path, rows: Iterable[Fields], notes: RolloutNotes
 ) -> Iterator[tuple[int, Fields]]:
     named = step_of(file)
+    stepless: list[Fields] = []
+    has_steps = False
     for row in rows:
-        step = _first(row, ("step", "global_step"))
-        if (step := whole_step(named if step is None else step)) is None:
-            notes.left_out[_NO_STEP] += 1
-        else:
+        value = _first(row, ("step", "global_step"))
+        value = named if value is None else value
+        step = whole_step(value)
+        if step is not None:
+            has_steps = True
             yield step, row
+        elif value is None and not has_steps:
+            stepless.append(row)
+        else:
+            notes.left_out[_NO_STEP] += 1
+    if not has_steps:
+        # A batch that nobody numbered.
+        yield from ((0, row) for row in stepless)
+    elif stepless:
+        notes.left_out[_NO_STEP] += len(stepless)
 
 
 def _named_rows(rows: Sequence[Fields], notes: RolloutNotes) -> list[tuple[str | None, Fields]]:

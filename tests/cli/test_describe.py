@@ -299,3 +299,10 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
     refused(words, "describe", *arguments)
+
+
+@pytest.mark.parametrize("rewards", ["1e308,-1e308", "1,1e100", "inf,0"])
+def test_rewards_are_bounded(in_process, rewards):
+    code, _, err = in_process("describe", "grpo", "--rewards", rewards)
+    assert code == 2
+    assert "expected numbers below 1e+100 in absolute value, got" in err

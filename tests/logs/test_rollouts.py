@@ -242,7 +242,10 @@ def test_a_damaged_table_does_not_hide_the_others(tmp_path: Path) -> None:
         (None, "expected a file or a folder of logs, got nothing"),
         ("", "JSON lines of rollouts with rewards and a step, got none$"),
         ('{"step": 1, "loss": 1}\n', "got none .left out: lines without a reward .1."),
-        ('{"prompt": "a", "rewards": [1]}\n', "got none .left out: lines without a step .1."),
+        (
+            '{"step": 0.5, "prompt": "a", "rewards": [1]}\n',
+            "got none .left out: lines without a step .1.",
+        ),
     ],
 )
 def test_what_is_no_dump_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
@@ -251,6 +254,21 @@ def test_what_is_no_dump_is_refused(tmp_path: Path, content: str | None, message
         path.write_text(content)
     with pytest.raises(ConfigError, match=message):
         list(read_rollouts(path))
+
+
+def test_a_batch_without_a_step_is_step_0(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    lines = ['{"prompt": "a", "rewards": [1, 0]}', '{"prompt": "b", "rewards": [1e308, -1e99]}']
+    path.write_text("\n".join([*lines, ""]))
+    notes = RolloutNotes()
+    (step,) = read_rollouts(path, notes=notes)
+    assert step.step == 0
+    assert step.groups[0].rewards == [1.0, 0.0]
+    assert math.isnan(step.groups[1].rewards[0])
+    assert step.groups[1].rewards[1] == -1e99
+    path.write_text("\n".join([*lines, '{"step": 3, "prompt": "a", "rewards": [1, 0]}', ""]))
+    assert [step.step for step in read_rollouts(path, notes=notes)] == [3]
+    assert notes.left_out["lines without a step"] == 2
 
 
 def test_a_fifo_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
