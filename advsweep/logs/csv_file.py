@@ -54,6 +54,8 @@ _PERCENT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)\s*%", re.ASCII)
 # How cells say that they hold nothing.
 _EMPTY = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "na", "#n/a", "<na>"})
 
+_LONGEST_EMPTY = max(map(len, _EMPTY))
+
 # What pandas calls the column of its index in a header; in the file it has no name.
 _INDEX = "Unnamed: 0"
 
@@ -90,6 +92,8 @@ class CsvFile(TextLog):
     def _restart(self) -> None:
         super()._restart()
         self._header: list[str] = []
+        self._names_of_cells: list[str] = []
+        """The names in the header, empty for those of the step."""
         self._given_delimiter = ""
         self._open_line = ""
         """The lines so far of a record with a line end within quotes."""
@@ -141,12 +145,10 @@ class CsvFile(TextLog):
 
     def _logged(self, cells: list[str], step_name: str, step: int) -> LoggedStep:
         """Return the step of a whole line."""
-        columns = {column for column, _ in self._steps_by_column}
-        entry = {
-            name: text.strip()
-            for column, (name, text) in enumerate(zip(self._header, cells, strict=False))
-            if column not in columns and text and not text.isspace() and name
-        }
+        entry = {}
+        for name, text in zip(self._names_of_cells, cells, strict=False):
+            if name and text and not text.isspace():
+                entry[name] = text.strip()
         self._find_tag(entry)
         step = self._step_of(step_name, step)
         if self._pair is None:
@@ -159,7 +161,7 @@ class CsvFile(TextLog):
     def _filled(self, entry: dict[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the cells that hold something; count those that say in a text that they do not."""
         for name, text in entry.items():
-            if text.lower() in _EMPTY:
+            if len(text) <= _LONGEST_EMPTY and text.lower() in _EMPTY:
                 self._drop(name, "that are not numbers")
             else:
                 yield name, text
@@ -239,6 +241,10 @@ class CsvFile(TextLog):
         self._delimiter = self._given_delimiter or find_delimiter(line)
         refuse_doubled(header, where=f"{self.path}: line {self.line}")
         self._header = header
+        steps = {column for column, _ in self._steps_in(header)}
+        self._names_of_cells = [
+            "" if column in steps else name for column, name in enumerate(header)
+        ]
         self._columns |= dict.fromkeys(header)
         self._steps_by_column = self._steps_in(header)
         if not self._steps_by_column:

@@ -422,8 +422,10 @@ class TextLog(LineLog):
         if not self.by:
             return
         found = {}
+        key_names = self._key_names
         for name, value in entry.items():
-            if not self._is_key(name) or value is None or isinstance(value, (dict, list)):
+            is_key = key_names[name] if name in key_names else self._is_key(name)
+            if not is_key or value is None or isinstance(value, (dict, list)):
                 continue
             text = str(value).strip()[:MAX_NAME]
             if text:
@@ -473,14 +475,15 @@ class TextLog(LineLog):
                 continue
             if isinstance(value, bool):
                 value = str(value)
-            if isinstance(value, str) and self._number(value) is None:
+            number = self._number(value) if isinstance(value, str) else value
+            if number is None:
                 # Whether a text is a setting is not known before the last line: until another
                 # value comes it is one, and then all of them are counted at once.
                 self.texts[name] = value[:MAX_NAME]
                 if dropped := texts.add(name, value, may_be_setting=name not in self._names):
                     self._drop_texts(texts, name, dropped)
             else:
-                numbers.append((name, value))
+                numbers.append((name, number))
                 if name in texts and (dropped := texts.drop(name)):
                     self._drop_texts(texts, name, dropped)
         return self._numbers(numbers)
