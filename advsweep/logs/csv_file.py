@@ -25,10 +25,10 @@ from advsweep.delimited import (
     separator_of,
     split_line,
 )
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, first_of
 from advsweep.logs.base import MAX_NAME, ImportedRun, ImportOptions, existing, whole_step
 from advsweep.logs.exports import is_export, runs_of_exports
-from advsweep.logs.keys import usual_name
+from advsweep.logs.keys import columns_of_runs, usual_name
 from advsweep.logs.lines import (
     CUT_VALUES,
     MAX_LINE,
@@ -246,6 +246,9 @@ class CsvFile(TextLog):
             "" if column in steps else name for column, name in enumerate(header)
         ]
         self._columns |= dict.fromkeys(header)
+        runs = columns_of_runs(header) if self._is_import else []
+        if runs:
+            raise self._wide(runs)
         self._steps_by_column = self._steps_in(header)
         if not self._steps_by_column:
             if not self._is_import or self._step_names != step_names(self.table):
@@ -255,6 +258,15 @@ class CsvFile(TextLog):
         names = [lower.index(name) for name in PAIR_NAMES if name in lower]
         values = [lower.index(name) for name in PAIR_VALUES if name in lower]
         self._pair = (names[0], values[0]) if names and values else None
+
+    def _wide(self, runs: list[str]) -> ConfigError:
+        """Return the error for a table with a column for each run."""
+        shown = printable_line(first_of(runs, 3))
+        return ConfigError(
+            f"{self.path}: line {self.line}: expected a column for each metric, got one for each "
+            f"run ({shown}); write a line for each run and step, step,run,METRIC, as pandas does "
+            "with df.melt('step', var_name='run', value_name='reward')"
+        )
 
     def _number(self, value: Any) -> float | None:
         text = value.strip() if isinstance(value, str) else ""

@@ -110,6 +110,15 @@ _COUNTER = re.compile(
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*|\d\d:\d\d:\d\d.*|\d{1,2}/\d{1,2}/\d{2,4}.*")
 
+_TIMES = re.compile(
+    r"_?(?:.*[_ ./-])?(?:time|timestamp|datetime|date|created|started|ended|elapsed)"
+)
+
+# A run in the name of a column: grpo_seed0, grpo-s1, seed 2.
+_RUN_IN_COLUMN = re.compile(
+    r"(?P<stem>.*?)(?:(?<![A-Za-z])|_)(?:seed[_ -]?|s)\d{1,6}", re.IGNORECASE
+)
+
 # Columns that are proposed at once.
 _PROPOSED = 3
 
@@ -176,6 +185,28 @@ def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
         is_truth = text in ("True", "False")
         values[key] = text if is_name else parse_value(text.lower() if is_truth else text)
     return values
+
+
+def is_moment(name: str, text: str) -> bool:
+    """Return whether a text is a time, which tells no settings apart.
+
+    >>> is_moment("Created", "x"), is_moment("note", "2025-01-01T10:00:00"), is_moment("a", "b")
+    (True, True, False)
+    """
+    return bool(_TIMES.fullmatch(usual_name(name)) or _DATE.fullmatch(text))
+
+
+def columns_of_runs(columns: Iterable[str]) -> list[str]:
+    """Return columns that are runs and no metrics: the same name with two seeds at least.
+
+    >>> columns_of_runs(["step", "grpo_s0", "grpo_s1", "loss"]), columns_of_runs(["pass_s1"])
+    (['grpo_s0', 'grpo_s1'], [])
+    """
+    by_stem: dict[str, list[str]] = {}
+    for column in columns:
+        if match := _RUN_IN_COLUMN.fullmatch(column):
+            by_stem.setdefault(match["stem"], []).append(column)
+    return [name for names in by_stem.values() if len(names) > 1 for name in names]
 
 
 def find_collision(lines: Sequence[Line]) -> Collision | None:

@@ -39,7 +39,15 @@ from advsweep.logs.base import (
     unreadable,
     whole_step,
 )
-from advsweep.logs.keys import BY, Line, find_collision, named_settings, parsed, usual_name
+from advsweep.logs.keys import (
+    BY,
+    Line,
+    find_collision,
+    is_moment,
+    named_settings,
+    parsed,
+    usual_name,
+)
 from advsweep.logs.names import STEP, LoggedStep, step_names
 from advsweep.printable import printable_line
 from advsweep.text_files import GZIP, encoding_of, other_form, read_text, unpacked
@@ -287,6 +295,8 @@ class TextLog(LineLog):
         self._key_names: dict[str, bool] = {}
         self._columns: dict[str, None] = {}
         self._keys_seen: set[str] = set()
+        self._numeric: set[str] = set()
+        self._odd_step: Any = None
 
     def runs(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
         root = existing(source)
@@ -342,6 +352,9 @@ class TextLog(LineLog):
             self.left_out["empty files"] += 1
         if not lines:
             lines = self._timeless_lines()
+            if count := self.left_out.pop(NOT_WHOLE, 0):
+                shown = printable_line(str(self._odd_step))[:40]
+                self.left_out[f"{NOT_WHOLE}, such as {shown}"] += count
         notes = []
         if self.is_timeless and lines:
             self._check_timeless(lines)
@@ -353,6 +366,7 @@ class TextLog(LineLog):
             self._check_collisions(tag, of_run)
         for tag, of_run in (lines or {(): []}).items():
             texts = self._of_runs[tag].settings if tag in self._of_runs else {}
+            texts = {name: text for name, text in texts.items() if not is_moment(name, text)}
             parts = [f"{key}={text}" for key, text in tag] if len(lines) > 1 else []
             settings = named_settings(self._config | parsed({**texts, **dict(tag)}))
             yield ImportedRun(
@@ -452,6 +466,8 @@ class TextLog(LineLog):
         if len(self._columns) < MAX_NAMES:
             self._columns |= dict.fromkeys(columns)
         number = self._number(value)
+        if number is not None and self._odd_step is None:
+            self._odd_step = value
         self.left_out[_NO_STEP if number is None else NOT_WHOLE] += 1
 
     def _step_of(self, name: str, step: int) -> int:
@@ -480,10 +496,11 @@ class TextLog(LineLog):
                 # Whether a text is a setting is not known before the last line: until another
                 # value comes it is one, and then all of them are counted at once.
                 self.texts[name] = value[:MAX_NAME]
-                if dropped := texts.add(name, value, may_be_setting=name not in self._names):
+                if dropped := texts.add(name, value, may_be_setting=name not in self._numeric):
                     self._drop_texts(texts, name, dropped)
             else:
                 numbers.append((name, number))
+                self._numeric.add(name)
                 if name in texts and (dropped := texts.drop(name)):
                     self._drop_texts(texts, name, dropped)
         return self._numbers(numbers)
@@ -497,7 +514,7 @@ class TextLog(LineLog):
 
     def _drop_texts(self, texts: _RunTexts, name: str, count: int) -> None:
         """Count texts that are no settings."""
-        changes = name in texts.changing and name not in self._names
+        changes = name in texts.changing and name not in self._numeric
         why = "that are texts which change within a run" if changes else "that are not numbers"
         self._drop(name, why, count)
 

@@ -276,3 +276,34 @@ def test_nothing_is_written_if_a_later_file_is_refused(store, tmp_path):
     with pytest.raises(ConfigError, match="--by task"):
         import_runs(store, READERS.build("csv"), str(tmp_path / "logs"))
     assert not store.runs.select()
+
+
+@pytest.mark.parametrize(
+    "header", ["step,seed0,seed1", "step,grpo_s0,grpo_s1", "step,GRPO seed 1,GRPO seed 2"]
+)
+def test_a_column_for_each_run_is_refused(imported, header):
+    with pytest.raises(ConfigError, match=r"line 1: .* got one for each run \(.*df\.melt"):
+        imported(f"{header}\n1,0.1,0.2\n")
+
+
+def test_metrics_may_end_like_seeds(imported):
+    _, summary = imported("step,pass_s1,loss,s1,layers1\n1,0.1,0.2,0.3,0.4\n")
+    assert len(summary.metrics) == 4
+
+
+def test_times_tell_no_settings_apart(imported, store):
+    text = "Created,note,seed,estimator,acc\nlast week,2025-01-01T10:00:00,0,grpo,0.5\n"
+    text += "today,2025-01-02T10:00:00,1,grpo,0.6\n"
+    imported(text)
+    assert len({run.config_hash for run in store.runs.select()}) == 1
+
+
+def test_a_text_may_change_in_one_run_and_be_a_setting_of_another(imported):
+    text = "run,step,phase,reward\na,1,x,0.1\na,2,y,0.2\na,3,z,0.2\nb,1,x,0.3\nb,2,x,0.4\n"
+    _, summary = imported(text)
+    assert summary.left_out == {"values of phase that are texts which change within a run": 3}
+
+
+def test_a_step_that_is_a_fraction_is_shown(imported):
+    with pytest.raises(ConfigError, match=r"no whole number from 0 to [\d,]*, such as 0\.5 \(2\)"):
+        imported("step,acc\n0.5,0.1\n1.5,0.2\n")
