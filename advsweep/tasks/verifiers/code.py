@@ -1,4 +1,4 @@
-"""The verifier of programs: runs the last Python block of a completion against unit tests.
+"""The verifier of programs: runs the program in a completion against unit tests.
 
 Programs run on this machine, under `inside.main` in processes of their own.
 """
@@ -10,7 +10,6 @@ import json
 import math
 import os
 import pwd
-import re
 import secrets
 import shutil
 import signal
@@ -18,13 +17,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from advsweep.components import Plain, Retired, option
-from advsweep.errors import ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.verifiers.base import (
     RUN_CODE,
     RUN_CODE_AS_ROOT,
@@ -37,8 +37,14 @@ from advsweep.tasks.verifiers.base import (
 )
 from advsweep.tasks.verifiers.control_cache import VerdictCache
 from advsweep.tasks.verifiers.controls import control_programs
+from advsweep.tasks.verifiers.fences import find_program
 from advsweep.tasks.verifiers.inside import INCONSISTENT, SETTINGS_DIGITS, STARTED
-from advsweep.tasks.verifiers.isolation import SCRATCH, end_with_parent, hide_memory
+from advsweep.tasks.verifiers.isolation import (
+    SCRATCH,
+    end_with_parent,
+    hide_memory,
+    landlock_version,
+)
 from advsweep.tasks.verifiers.outputs import same_output
 from advsweep.tasks.verifiers.submission import ProgramTests
 
@@ -85,16 +91,13 @@ def _folders() -> dict[str, list[str]]:
     }
 
 
-_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-
-
 # The isolation of a program from this machine.
 Isolation = Literal["namespaces", "limits"]
 
 
 @dataclass(kw_only=True)
 class Code(Verifier):
-    """Correct if a program passes all tests: the last block of Python, or the whole text.
+    """Correct if a program passes all tests: the last block of Python that solves the problem.
 
     It runs programs that a model wrote, so it needs the user's consent (`consent`), and a second
     consent as root. Program and tests run in separate processes, and values are compared in the
@@ -142,6 +145,13 @@ class Code(Verifier):
         return super().identity() | {"url": ""}
 
     def check(self) -> None:
+        if self.isolation == "limits" and not landlock_version():
+            warnings.warn(
+                "task.verifier.isolation: there is no Landlock in this kernel, so programs in "
+                "'limits' read all that this user can read, the file of the problems included",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
         if self.isolation == "namespaces" and (reason := namespaces_missing()):
             raise ConfigError(
                 f"task.verifier.isolation: 'namespaces' cannot be had here: {reason}; "
@@ -206,7 +216,8 @@ class Code(Verifier):
         if not tests.python.strip():
             return True
         names, _ = tests.names
-        key = [self.revision, tests.python, tests.setup, tests.solution, self.trusted_tests]
+        controls = control_programs(names, tests.python)
+        key = [self.revision, tests.python, tests.setup, names, tests.live_object, controls]
         cache = VerdictCache("controls", json.dumps(key))
         known = cache.read()
         if known is None:
@@ -220,7 +231,8 @@ class Code(Verifier):
         return known
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
-        program = last_block(completion)
+        names = ProgramTests.of(reference).names[0] if self.reads(reference) else []
+        program = find_program(completion, names)
         try:
             self.check_consent()
         except ConfigError as error:
@@ -316,12 +328,6 @@ class Code(Verifier):
 def _new_folder() -> str:
     """Return the path of a folder that does not exist; the supervisor makes and removes it."""
     return f"{tempfile.gettempdir()}/advsweep-code-{secrets.token_hex(8)}"
-
-
-def last_block(completion: str) -> str:
-    """Return the last block between ```python and ```; without a block the whole completion."""
-    blocks = _BLOCK.findall(completion)
-    return str(blocks[-1] if blocks else completion).strip()
 
 
 def _compiles(source: str) -> bool:

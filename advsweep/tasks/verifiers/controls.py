@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 from advsweep.tasks.verifiers.tester import CLASS
@@ -13,7 +12,7 @@ _NOT_A_NUMBER = "return float('nan')"
 # its arguments, or returns a number that is unequal to all others.
 _BODIES = (
     "raise RuntimeError('a control')",
-    "return 'a control {word}'",
+    "return 'a control: 7f1e90c2'",
     "return object()",
     "[a.clear() for a in [*args, *named.values()] if hasattr(a, 'clear')]",
     _NOT_A_NUMBER,
@@ -54,7 +53,7 @@ def control_programs(names: Sequence[str], tests: str) -> list[str]:
     for body in _BODIES:
         if body == _NOT_A_NUMBER and "nan" in tests.lower():
             continue  # it may be the right answer
-        source = _PROGRAM.format(body=body.format(word=secrets.token_hex(8)))
+        source = _PROGRAM.format(body=body)
         for name in names:
             source += _CLASS.format(name=name) if name == CLASS else f"{name} = _Nothing()\n"
         programs.append(source)

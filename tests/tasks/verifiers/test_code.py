@@ -10,7 +10,8 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
 from advsweep.tasks.verifiers.base import RUN_CODE
-from advsweep.tasks.verifiers.code import last_block, namespaces_missing
+from advsweep.tasks.verifiers.code import namespaces_missing
+from advsweep.tasks.verifiers.fences import find_program
 
 GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
 RIGHT = "def double(x):\n    return 2 * x"
@@ -43,8 +44,8 @@ def judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
 @pytest.mark.parametrize("gold", [GOLD, {**GOLD, "program": None}])
 def test_without_a_known_program_the_solution_has_none(gold: dict[str, Any]) -> None:
     verifier = VERIFIERS.build("code")
-    assert last_block(verifier.solution(gold)) == ""
-    assert last_block(verifier.solution({**GOLD, "program": RIGHT})) == RIGHT
+    assert find_program(verifier.solution(gold), []) == ""
+    assert find_program(verifier.solution({**GOLD, "program": RIGHT}), []) == RIGHT
 
 
 def test_a_program_that_passes_all_tests_is_correct(judge: Callable[..., Verdict]) -> None:
@@ -93,20 +94,6 @@ def test_a_process_that_does_not_start_is_unscorable(
     monkeypatch.setattr("sys.executable", "/bin/false")
     found = judge(RIGHT)
     assert found == Verdict(Outcome.UNSCORABLE, RIGHT, "its process did not start (no answer)")
-
-
-@pytest.mark.parametrize(
-    ("completion", "program"),
-    [
-        ("x = 1", "x = 1"),
-        ("```python\nx = 1\n```", "x = 1"),
-        ("```\nx = 1\n```\nor\n```py\nx = 2\n```\ndone", "x = 2"),
-        ("```python\nx = 1", "x = 1"),
-        ("", ""),
-    ],
-)
-def test_the_last_block_is_the_program(completion: str, program: str) -> None:
-    assert last_block(completion) == program
 
 
 @pytest.mark.security

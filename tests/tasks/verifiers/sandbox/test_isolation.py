@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from advsweep.errors import AdvsweepWarning
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
 from advsweep.tasks.verifiers.code import Code, namespaces_missing
@@ -23,6 +24,7 @@ from advsweep.tasks.verifiers.isolation import (
     _IOCTL,
     _PRLIMIT,
     _SOCKET,
+    landlock_version,
 )
 
 pytestmark = [
@@ -546,3 +548,25 @@ def _states(session: int) -> list[str]:
         if int(fields[3]) == session:
             found.append(fields[0])
     return found
+
+
+@pytest.mark.skipif(landlock_version() < 1, reason="there is no Landlock in this kernel")
+def test_without_namespaces_a_program_reads_no_file_of_the_user(tmp_path: Path) -> None:
+    answers = tmp_path / "problems.jsonl"
+    answers.write_text("True")
+    verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 10.0})
+    assert isinstance(verifier, Code)
+    for path in (answers, tmp_path, Path(__file__)):
+        look = f"import os\npath = {str(path)!r}\n"
+        look += (
+            "found = lambda: bool(os.listdir(path) if os.path.isdir(path) else open(path).read())"
+        )
+        assert verifier.judge(GOLD, look).outcome is Outcome.WRONG
+    library = "import json, os\nfound = lambda: bool(open(os.__file__).read())"
+    assert verifier.judge(GOLD, library).outcome is Outcome.CORRECT
+
+
+def test_a_kernel_without_landlock_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advsweep.tasks.verifiers.code.landlock_version", lambda: 0)
+    with pytest.warns(AdvsweepWarning, match="no Landlock in this kernel"):
+        VERIFIERS.build({"name": "code", "isolation": "limits"}).check()
