@@ -58,8 +58,8 @@ def _half_width(text: str) -> str:
 _STYLED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|boxed)\s*\{")
 _DECORATION = re.compile(r"\\[,;:! ]|\\(?:quad|qquad|rm|bf|displaystyle)(?![a-z])|[${}*_`\"'~\\]")
 _LABELLED = re.compile(
-    r"(?:(?:the|correct|final|right|answer|option|choice|is)\s*:?\s+|(?:answer|option|choice):\s*)*"
-    r"(?P<open>[(\[])?\s*(?P<letter>[A-Za-z])(?![A-Za-z0-9'’])\s*(?P<close>[)\]])?(?P<rest>.*)",
+    r"(?:(?:the|correct|final|right|answer|option|choice|is)(?: ?: ?| ))*"
+    r"(?P<open>[(\[])? ?(?P<letter>[A-Za-z])(?![A-Za-z0-9'’]) ?(?P<close>[)\]])?(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
 )
 _FORMULA = re.compile(r"[A-Za-z]\s*[_^+#]\s*[\w{+]|[A-Za-z][+#]")
@@ -80,7 +80,8 @@ def labelled_letter(text: str) -> str | None:
         return None
     if _FORMULA.search(text):
         return None
-    bare = _DECORATION.sub(" ", _STYLED.sub(" ", _half_width(text))).strip()
+    bare = _DECORATION.sub(" ", _STYLED.sub(" ", _half_width(text)))
+    bare = " ".join(bare.split())  # so that the pattern has no choice between spaces
     match = _LABELLED.fullmatch(bare)
     if match is None:
         return None

@@ -91,6 +91,7 @@ def test_a_pattern_that_is_none_is_refused() -> None:
         "the answer is " + "not A, " * 100_000,
         "\\text{" * 150_000,
         "so C " * 200_000,
+        "\\boxed{" + ("the" + " " * 100) * 9 + "!}",
         "A\n" * 300_000,
         "\\frac{1}{" * 20_000,
         "1" + " " * 1_000_000 + "x",
