@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from advsweep.statistics.racing import failure_bound
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments" / "race"
 PAGE = (ROOT / "docs" / "race.md").read_text(encoding="utf-8")
@@ -43,6 +45,12 @@ def seeds():
         ]
 
 
+def rare():
+    for row in read("rare.csv"):
+        shares = [percent(row["equal"]), percent(row["below"])]
+        yield [row["sd"], row["arms"], row["races"], *shares, number(row["seeds"])]
+
+
 def trained():
     for row in read("trained.csv"):
         verdicts = [percent(row[key]) for key in ("above", "below")]
@@ -50,7 +58,7 @@ def trained():
         yield [row["arm"], f"{float(row['effect']):.1f}", *verdicts, median, number(row["saved"])]
 
 
-@pytest.mark.parametrize("rows", [errors, seeds, trained])
+@pytest.mark.parametrize("rows", [errors, rare, seeds, trained])
 def test_the_tables_are_those_of_the_simulation(rows):
     for row in rows():
         assert f"| {' | '.join(row)} |" in PAGE.splitlines()
@@ -65,6 +73,25 @@ def test_no_simulated_race_of_equal_arms_errs_more_often_than_alpha():
     assert float(alike["above"]) + float(alike["below"]) <= 0.05
 
 
+def test_the_page_says_how_often_verdicts_are_false_outside_their_assumptions():
+    skewed = [row for row in read("errors.csv") if row["values"].startswith("skewed differences")]
+    shares = [float(row["sequences"]) for row in skewed]
+    assert shares == sorted(shares)
+    assert f"different in {percent(shares[0])} to {percent(shares[-1])} % of races" in PAGE
+    for row in read("rare.csv"):
+        # The mean loss is beyond the margin, so that "equal" is false.
+        assert float(row["failing"]) * float(row["loss"]) > float(row["margin"])
+        assert float(row["equal"]) > 0.05
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(5, "up to 45 % of runs"), (12, "of up to 22 %")])
+def test_the_page_says_what_equal_arms_leave_open(seeds, words):
+    bound = failure_bound(0, seeds)
+    assert f"{round(100 * bound)} %" in words
+    assert words in PAGE
+    assert failure_bound(0, 29) <= 0.1 < failure_bound(0, 28)
+
+
 def test_a_piece_of_the_simulation_runs(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("simulate_races", FOLDER / "simulate.py")
     module = importlib.util.module_from_spec(spec)
@@ -73,7 +100,7 @@ def test_a_piece_of_the_simulation_runs(tmp_path, monkeypatch):
     options = ["--races", "2", "--output", str(tmp_path), "--figure", str(figure)]
     monkeypatch.setattr(sys, "argv", ["simulate.py", *options])
     module.main()
-    for name in ("errors.csv", "seeds.csv", "trained.csv"):
+    for name in ("errors.csv", "rare.csv", "seeds.csv", "trained.csv"):
         made, kept = ((folder / name).read_text().splitlines() for folder in (tmp_path, FOLDER))
         assert (made[0], len(made)) == (kept[0], len(kept))
     assert figure.stat().st_size > 10_000

@@ -238,6 +238,8 @@ def print_race(record: RaceRecord) -> None:
     rows = record.rows(LOOKS)
     echo_line(record.title)
     print_columns([*rows[0]], [[*row.values()] for row in rows])
+    for limit in record.limits:
+        echo_line(limit)
 
 
 def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from scipy import special
+
 from advsweep.statistics.sequences import Look, confidence_sequence, first_look, half_width
 
 # An arm is given up if not even a mean this many standard errors off would be settled at the end.
@@ -103,6 +105,7 @@ class Standing:
         is_racing: whether further seeds are to settle it.
         wanted: the number of seeds that it is to have next, for itself or for an arm that is
             compared with it.
+        failed: number of its seeds without a value, which no difference counts.
     """
 
     seeds: int
@@ -111,6 +114,25 @@ class Standing:
     to_leader: Duel | None
     is_racing: bool
     wanted: int
+    failed: int
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether it is equal to the baseline or to the best within the margin."""
+        duels = (self.to_baseline, self.to_leader)
+        return any(duel is not None and duel.verdict is Verdict.EQUAL for duel in duels)
+
+
+def failure_bound(failed: int, seeds: int, alpha: float = 0.05) -> float:
+    """Return the largest share of failing runs that so many failures do not exclude.
+
+    A run that fails is rare and far off, so that the differences of the other seeds say nothing of
+    it: the bound is the exact upper limit of a binomial share (Clopper and Pearson, 1934), on one
+    side. No failure in 5 seeds leaves 1 - .05^(1/5) = .45.
+    """
+    if failed >= seeds:
+        return 1.0
+    return float(special.betaincinv(failed + 1, seeds - failed, 1 - alpha))
 
 
 def level_of(arms: int, alpha: float, *, baseline: bool) -> float:
@@ -188,6 +210,14 @@ def judge_race(
         is_equal = duel.verdict is Verdict.EQUAL
         places[arm] = Place.WORSE if arm in beaten else Place.EQUAL if is_equal else Place.OPEN
     return [
-        Standing(n, place, to_baseline.get(arm), to_leader.get(arm), arm in racing, further)
-        for (arm, place), n, further in zip(sorted(places.items()), seeds, wanted, strict=True)
+        Standing(
+            seeds=seeds[arm],
+            place=places[arm],
+            to_baseline=to_baseline.get(arm),
+            to_leader=to_leader.get(arm),
+            is_racing=arm in racing,
+            wanted=wanted[arm],
+            failed=sum(not math.isfinite(value) for value in known[arm]),
+        )
+        for arm in range(arms)
     ]

@@ -56,14 +56,30 @@ class RaceRecord:
         )
 
     @property
+    def limits(self) -> list[str]:
+        """What verdicts of "equal" leave open: runs that fail too seldom to have been seen."""
+        from advsweep.statistics.racing import failure_bound
+
+        lines = []
+        for name, standing in zip(self.names, self.standings, strict=True):
+            if not standing.is_equal:
+                continue
+            bound = round(100 * failure_bound(standing.failed, standing.seeds))
+            lines.append(
+                f"{name}, equal: {standing.failed} of {counted(standing.seeds, 'seed')} failed; "
+                f"failures of up to {bound} % of runs are not excluded"
+            )
+        return lines
+
+    @property
     def text(self) -> str:
-        """The title and the verdicts in a line."""
+        """The title, the verdicts and what they leave open, in a line."""
         against = [
             f"{name} {standing.to_baseline.verdict} {self.names[0]} ({standing.place})"
             for name, standing in zip(self.names, self.standings, strict=True)
             if standing.to_baseline is not None
         ]
-        return f"{self.title}: {', '.join(against)}"
+        return "; ".join([f"{self.title}: {', '.join(against)}", *self.limits])
 
     def rows(self, looks: int | None = None) -> list[dict[str, str]]:
         """Return how each arm stands in words, and how its interval has tightened.
@@ -96,7 +112,7 @@ class RaceRecord:
         """Return the settings, and each arm with its verdicts and sequences, in JSON types."""
         pairs = zip(self.names, self.standings, strict=True)
         arms = [{"name": name, **asdict(standing)} for name, standing in pairs]
-        return {**self.race.plain(), "arms": arms}
+        return {**self.race.plain(), "arms": arms, "limits": self.limits}
 
 
 def read_race(store: Store, sweep: str) -> RaceRecord | None:

@@ -10,6 +10,7 @@ deviation of 1, in which effects are given. `bandit.csv` has pass@1 of real trai
 
     errors.csv   equal arms: races with a false verdict at any look
     seeds.csv    one arm with an effect: seeds of an arm, of a race and of fixed designs
+    rare.csv     an arm that fails in a few of its runs: how often a race calls it equal
     trained.csv  races on the trainings
     docs/figures/race.svg  the figure of seeds.csv and trained.csv
 """
@@ -44,6 +45,12 @@ WIDE = 1.0
 PLANNED, POWER = 1.0, 0.8
 # By number of arms: about the fewest with which a race has that power.
 MOST = {2: 20, 4: 27}
+SKEWED_ARMS = (2, 4, 10)
+# An arm that loses .4 in one run of ten, beside a margin and a number of seeds as by default, and
+# standard deviations of the differences that settle such a margin in a few seeds.
+FAILING, LOSS, RARE_MARGIN, RARE_MOST = 0.1, 0.4, 0.02, 12
+RARE_SPREADS = (0.005, 0.01)
+RARE_ARMS = (2, 4)
 # Seeds at which equal arms are looked at.
 MANY = 30
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -103,10 +110,44 @@ def find_errors(races: int) -> Iterator[dict[str, Any]]:
             rng = np.random.default_rng(arms)
             size = races if arms < max(ARMS) else max(races // 5, 1)
             yield _errors(name, [draw(rng, (arms, MANY)) for _ in range(size)])
-    # Without noise of the baseline a difference is as skewed as its other arm.
-    rng = np.random.default_rng(0)
-    skewed = [np.stack([np.zeros(MANY), rng.exponential(size=MANY) - 1]) for _ in range(races)]
-    yield _errors("skewed differences (exponential)", skewed)
+    for arms in SKEWED_ARMS:
+        yield _errors("skewed differences (exponential)", skewed_races(arms, races))
+
+
+def skewed_races(arms: int, races: int) -> list[np.ndarray]:
+    """Draw arms of one mean: without noise of the baseline a difference is as skewed as its arm."""
+    rng = np.random.default_rng(arms - 2)
+    drawn = []
+    for _ in range(races):
+        skewed = rng.exponential(size=(arms - 1, MANY)) - 1
+        drawn.append(np.concatenate([np.zeros((1, MANY)), skewed]))
+    return drawn
+
+
+def find_rare_failures(races: int) -> Iterator[dict[str, Any]]:
+    """Race an arm that loses `LOSS` in a share `FAILING` of its runs against a baseline."""
+    for spread in RARE_SPREADS:
+        for arms in RARE_ARMS:
+            rng = np.random.default_rng(arms)
+            ends = [_race_rare_failures(rng, arms, spread) for _ in range(races)]
+            verdicts = [end[1].to_baseline.verdict for end in ends]
+            yield {
+                "arms": arms,
+                "sd": spread,
+                "failing": FAILING,
+                "loss": LOSS,
+                "margin": RARE_MARGIN,
+                "races": races,
+                "equal": verdicts.count(Verdict.EQUAL) / races,
+                "below": verdicts.count(Verdict.BELOW) / races,
+                "seeds": float(np.median([end[1].seeds for end in ends])),
+            }
+
+
+def _race_rare_failures(rng: np.random.Generator, arms: int, spread: float) -> list[Standing]:
+    values = NOISE["normal"](rng, (arms, RARE_MOST)) * spread
+    values[1] -= LOSS * (rng.random(RARE_MOST) < FAILING)
+    return race(values, RARE_MARGIN)[0]
 
 
 def _errors(name: str, drawn: Sequence[np.ndarray]) -> dict[str, Any]:
@@ -281,6 +322,7 @@ def main() -> None:
     print(f"planning a look of 20 arms x 12 seeds: {time_a_look():.1f} ms")
     seeds, trained = list(find_seeds(given.races)), list(race_trained(given.races))
     write(list(find_errors(given.races)), given.output / "errors.csv")
+    write(list(find_rare_failures(given.races)), given.output / "rare.csv")
     write(seeds, given.output / "seeds.csv")
     write(trained, given.output / "trained.csv")
     draw(seeds, trained, given.figure)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from advsweep.statistics.racing import Place, Verdict, judge_race, level_of
+from advsweep.statistics.racing import Place, Verdict, failure_bound, judge_race, level_of
 
 SETTINGS = {"margin": 0.5, "alpha": 0.05}
 
@@ -109,3 +109,24 @@ def test_alike_arms_are_told_apart_at_any_look_with_probability_alpha():
         duels += [own.to_baseline for own in found[0] if own.to_baseline]
         wrong += any(duel.verdict is not Verdict.OPEN for duel in duels)
     assert wrong / races <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / races)
+
+
+def test_seeds_without_a_failure_do_not_exclude_rare_ones():
+    """(1 - f)^n = .05: f = 1 - .05^(1/5) = .4507, 1 - .05^(1/12) = .2209.
+
+    One failure in 5: the f with (1 - f)^5 + 5 f (1 - f)^4 = .05.
+    """
+    assert failure_bound(0, 5) == pytest.approx(0.4507, abs=1e-4)
+    assert failure_bound(0, 12) == pytest.approx(0.2209, abs=1e-4)
+    share = failure_bound(1, 5)
+    assert (1 - share) ** 5 + 5 * share * (1 - share) ** 4 == pytest.approx(0.05)
+    assert failure_bound(3, 3) == 1
+    assert failure_bound(0, 0) == 1
+
+
+def test_seeds_that_failed_are_counted_and_equal_arms_are_told():
+    values = drawn([0, 0, 3], most=8, spread=0.01)
+    values[1][2] = math.nan
+    last = judge_race(values, **SETTINGS)
+    assert [own.failed for own in last] == [0, 1, 0]
+    assert [own.is_equal for own in last] == [False, True, False]

@@ -76,6 +76,19 @@ def test_a_race_ends_by_itself_with_fewer_runs_than_all_seeds(write, store):
     assert placebo_row["after 5 seeds"] in page
 
 
+def test_equal_arms_are_told_with_what_their_seeds_leave_open(write, store):
+    """With no failure among 5 seeds the bound is 1 - .05^(1/5) = 45 %."""
+    plan = make_plan([write(race={"margin": 10, "most": 8}, controls=["aa"])])
+    raced(plan, store)
+    record = read_race(store, "raced")
+    words = "equal: 0 of 5 seeds failed; failures of up to 45 % of runs are not excluded"
+    assert f"grpo (A/A), {words}" in record.limits
+    assert record.plain()["limits"] == record.limits
+    report = build_report(store, "raced")
+    assert any(words in remark for remark in report.remarks)
+    assert words in render_page(report, store)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [5, 13])
 def test_an_interrupted_race_comes_to_the_same_end(write, store, tmp_path, after):

@@ -378,6 +378,7 @@ def render_page(
             report=lay_out(report),
             runs=lay_out_runs(listed, last),
             race=race and Table(tuple(rows[0]), (), (lines,), race.title),
+            race_limits=[] if race is None else race.limits,
             # Without `<`, which could end the script element.
             data=Markup(text.replace("<", "\\u003c")),
             style=_read_assets("page.css"),
