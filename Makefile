@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-programs test-pages test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
+.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-programs test-pages test-security test-portable test-trl test-vllm test-verl soak check numbers docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -155,11 +155,8 @@ check: $(VENV)/.dev  ## ruff, mypy, the import layers and the CI workflows
 	@$(BIN)/lint-imports
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-readme: $(VENV)/.core  ## the table of results in README.md, from the leaderboard's reports
-	@$(BIN)/python experiments/leaderboard/make_table.py hard --short > .table.md
-	@awk '/<!-- \/leaderboard -->/ {skip = 0} !skip; /<!-- leaderboard -->/ {skip = 1; while ((getline row < ".table.md") > 0) print row}' README.md > .readme.md
-	@mv .readme.md README.md
-	@rm .table.md
+numbers: $(VENV)/.core  ## the numbers and tables of README.md, docs/studies.md and the studies, from their CSVs
+	@$(BIN)/python tools/page_numbers.py --write
 
 docs: $(VENV)/.docs  ## the documentation site, in build/site; every link is checked
 	@OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py

@@ -18,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 _TEXT = {".yaml", ".yml", ".py", ".toml", ".txt", ".cfg", ".md", ""}
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()([^)\s]+)(\))")
+# Where numbers come from is for authors (page_numbers.py).
+_SOURCE = re.compile(r"<!-- = .*? -->|<!-- /?block(?:: .*?)? -->\n?", re.DOTALL)
 _FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 # Where pages of the repository's root go.
 _ROOT_PAGES = {
@@ -54,7 +56,8 @@ def stage(target: Path, generated: dict[str, str]) -> None:
                 return _relink(text, source, place, places, target, generated, broken)
 
             if source.suffix == ".md":
-                _write(target / place, _study_heading(source) + relink(source.read_text("utf-8")))
+                text = without_sources(source.read_text("utf-8"))
+                _write(target / place, _study_heading(source) + relink(text))
             else:
                 _write(target / place, notebook_page(source, target / place, relink))
         else:
@@ -62,6 +65,12 @@ def stage(target: Path, generated: dict[str, str]) -> None:
             shutil.copyfile(source, target / place)
     if broken:
         raise BrokenLinkError("links to files that do not exist:\n" + "\n".join(broken))
+
+
+def without_sources(text: str) -> str:
+    """Return a page without the comments that name the queries of its numbers."""
+    parts = _FENCE.split(text)
+    return "".join(part if i % 2 else _SOURCE.sub("", part) for i, part in enumerate(parts))
 
 
 def _study_heading(source: Path) -> str:
