@@ -141,6 +141,7 @@ def test_the_last_values_belong_to_the_last_numbers_before_a_comment() -> None:
 def test_names_links_code_and_comments_hold_no_numbers() -> None:
     text = "pass@1 of Qwen2, `k=3`, [it](a/4.md#5) <!-- not run: 6 -->, SmolLM2-135M, 9B"
     assert page_numbers.tokens(text) == []
+    assert page_numbers.tokens("2. **Start.**") == []
     fence = "```sh\nrun seed=0,1   # two runs, 30 steps\n```\n"
     assert [token.text for token in page_numbers.tokens(fence)] == ["two", "30"]
 

@@ -15,9 +15,9 @@ as in a shell: `value leaderboard/{hard,easy}.csv base pass@1` returns two value
 has the queries. Whole tables stand between `<!-- block: QUERY -->` and `<!-- /block -->`.
 
 Every number word from two on and every number outside code, links and blocks needs a query, or a
-line with its reason in `unsourced_numbers.yaml`. README.md and docs/studies.md are checked whole,
-the pages of the studies in their answers: paragraphs that begin with **Answer.**, **Result.** or
-**Verdict.**, and the section "Verdict".
+line with its reason in `unsourced_numbers.yaml`. README.md, docs/index.md, docs/studies.md and
+docs/concepts/which.md are checked whole, the pages of the studies in their answers: paragraphs that
+begin with **Answer.**, **Result.** or **Verdict.**, and the section "Verdict".
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from page_queries import QueryError, Value, evaluate, generate
 ROOT = Path(__file__).resolve().parents[1]
 # These pages check programs once, by runs of which no table was kept.
 CHECKS = ("gsm8k_end_to_end", "two_backends", "two_stage_toy")
-WHOLE = ("README.md", "docs/studies.md")
+WHOLE = ("README.md", "docs/index.md", "docs/studies.md", "docs/concepts/which.md")
 # Of other pages the numbers that have a query.
 BOUND = ("docs/audition.md",)
 EXEMPT = ROOT / "tools" / "unsourced_numbers.yaml"
@@ -50,9 +50,11 @@ _QUERY = re.compile(r"<!-- = (?P<query>.*?) -->", re.DOTALL)
 _BLOCK = re.compile(
     r"(?P<open><!-- block: (?P<query>.*?) -->\n)(?P<body>.*?)(?P<close><!-- /block -->)", re.DOTALL
 )
-# Code, generated blocks, comments, tags and the addresses of links hold no numbers of results.
+# Code, generated blocks, comments, tags, the numbers of lists and the addresses of links hold no
+# numbers of results.
 _OPAQUE = re.compile(
-    r"<!-- block: .*?<!-- /block -->|^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)|<[a-z/][^>]*>",
+    r"<!-- block: .*?<!-- /block -->|^```.*?^```|`[^`\n]*`|<!--.*?-->|^\d+\. |\]\([^)]*\)"
+    r"|<[a-z/][^>]*>",
     re.DOTALL | re.MULTILINE,
 )
 _COMMAND = re.compile(r"^(?:[^#\n]|(?<! )#)*")
