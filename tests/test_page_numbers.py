@@ -70,6 +70,18 @@ def mutations(text: str, name: str) -> Iterator[tuple[str, str]]:
             yield token.text, text[: token.start] + changed(token) + text[token.end :]
 
 
+def name_mutations(text: str, name: str) -> Iterator[str]:
+    """Yield a text for each name with a number, with its last digit changed."""
+    visible = page_numbers._OPAQUE.sub(page_numbers._hide, text)
+    for start, end in page_numbers.regions(text, name):
+        for match in page_numbers._NAME.finditer(visible, start, end):
+            if page_numbers._CLAIM_ID.fullmatch(match[0]):
+                continue  # The next id may be a claim, too.
+            (*_, digit) = re.finditer(r"\d", match[0])
+            place = match.start() + digit.start()
+            yield text[:place] + str((int(digit[0]) + 1) % 10) + text[place + 1 :]
+
+
 def block_mutations(text: str) -> Iterator[str]:
     """Yield a text for each number of a block, with its last digit changed."""
     for block in page_numbers._BLOCK.finditer(text):
@@ -91,6 +103,7 @@ def test_no_number_or_verdict_can_be_changed_unseen(name: str) -> None:
     unseen = [number for number, other in mutated if not page_numbers.check_numbers(other, name)]
     assert unseen == []
     assert all(page_numbers.check_blocks(other, name) for other in block_mutations(text))
+    assert all(page_numbers.check_names(other, name) for other in name_mutations(text, name))
 
 
 def test_the_first_screen_of_the_readme_is_walked_over() -> None:

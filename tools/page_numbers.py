@@ -15,9 +15,10 @@ as in a shell: `value leaderboard/{hard,easy}.csv base pass@1` returns two value
 has the queries. Whole tables stand between `<!-- block: QUERY -->` and `<!-- /block -->`.
 
 Every number word from two on and every number outside code, links and blocks needs a query, or a
-line with its reason in `unsourced_numbers.yaml`. README.md, docs/index.md, docs/studies.md and
-docs/concepts/which.md are checked whole, the pages of the studies in their answers: paragraphs that
-begin with **Answer.**, **Result.** or **Verdict.**, and the section "Verdict".
+line with its reason in `unsourced_numbers.yaml`, and so does a name with a number, such as a model.
+README.md, docs/index.md, docs/studies.md and docs/concepts/which.md are checked whole, the pages of
+the studies in their answers: paragraphs that begin with **Answer.**, **Result.** or **Verdict.**,
+and the section "Verdict".
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from page_queries import QueryError, Value, evaluate, generate
+from page_queries import QueryError, Value, evaluate, generate, table
 
 ROOT = Path(__file__).resolve().parents[1]
 # These pages check programs once, by runs of which no table was kept.
@@ -66,6 +67,9 @@ _NUMBER = re.compile(
     r"|\b(?P<verdict>significan(?:t|tly)|equivalent)\b",
     re.IGNORECASE,
 )
+# A name with a number in it: `pass@32`, a model, a claim's id.
+_NAME = re.compile(r"(?<![\w/])[A-Za-z][A-Za-z_@-]*\d[\w@-]*(?:\.\d[\w-]*)?")
+_CLAIM_ID = re.compile(r"[A-Z]{2}\d{2}[a-z]?")
 _CLAUSE_END = re.compile(r"[.,;:!?()|]")
 _NEGATION = re.compile(r"\b(?:not|no|none|neither|nor|nothing|cannot|without)\b", re.IGNORECASE)
 # An answer goes to the next heading, table or paragraph with another of these labels.
@@ -171,10 +175,15 @@ def regions(text: str, name: str) -> list[tuple[int, int]]:
 
 
 @functools.cache
-def exempt_phrases() -> dict[str, dict[str, str]]:
-    """Return, for each document, phrases whose numbers have no source, with the reasons."""
+def unsourced() -> dict[str, dict[str, str]]:
+    """Return what has no source: names, and for each document phrases, with the reasons."""
     found: dict[str, dict[str, str]] = yaml.safe_load(EXEMPT.read_text("utf-8"))
     return found
+
+
+def exempt_phrases() -> dict[str, dict[str, str]]:
+    """Return, for each document, phrases whose numbers have no source, with the reasons."""
+    return {name: phrases for name, phrases in unsourced().items() if name != "names"}
 
 
 @dataclass(frozen=True)
@@ -210,7 +219,27 @@ def bindings(text: str) -> Iterator[Binding]:
 
 def check(text: str, name: str) -> list[str]:
     """Return a line for each number, verdict and block that is not what its query says."""
-    return [*check_numbers(text, name), *check_blocks(text, name)]
+    return [*check_numbers(text, name), *check_names(text, name), *check_blocks(text, name)]
+
+
+def check_names(text: str, name: str) -> list[str]:
+    """Return a line for each name with a number that is neither listed nor a claim's id."""
+    listed = set(unsourced()["names"])
+    visible = _OPAQUE.sub(_hide, text)
+    problems = []
+    for start, end in regions(text, name):
+        for match in _NAME.finditer(visible, start, end):
+            if match[0] not in listed and not _is_claim(match[0], name):
+                problems.append(f"{name}: {match[0]!r} is no known name")
+    return problems
+
+
+def _is_claim(id: str, name: str) -> bool:
+    if not _CLAIM_ID.fullmatch(id):
+        return False
+    claims = table(f"{Path(name).parent.name}/claims.csv")["claim"]
+    # A statement of a paper may be judged in parts: AV13a and AV13b.
+    return any(claim.startswith(id) for claim in claims)
 
 
 def check_blocks(text: str, name: str) -> list[str]:
