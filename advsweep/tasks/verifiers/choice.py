@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from advsweep.tasks.verifiers.base import QuickVerifier, ReferenceAnswer, Verdict, verdict
 from advsweep.tasks.verifiers.boxes import boxed_answer
+from advsweep.tasks.verifiers.number_notation import UNSPACED
 from advsweep.tasks.verifiers.statements import statements, thought_removed
 
 
@@ -49,8 +50,14 @@ _ANNOUNCING = ("answer", "option", "choice")
 _FULL_WIDTH = str.maketrans({chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)})
 
 
+_UNSPACED_LETTER = re.compile(rf"(?<=[{UNSPACED}])(?=[A-Z])|(?<=[A-Z])(?=[{UNSPACED}])")
+
+
 def _half_width(text: str) -> str:
-    return text if text.isascii() else text.translate(_FULL_WIDTH)
+    """Return a text with ASCII's own signs, and spaces between letters and Chinese characters."""
+    if text.isascii():
+        return text
+    return _UNSPACED_LETTER.sub(" ", text.translate(_FULL_WIDTH))
 
 
 # ---------------------------------------------------------------- the text of a box is the answer
@@ -139,7 +146,7 @@ _IN_PARENTHESES = re.compile(
     r"(?<!\w)[(\[]([A-Z])[)\]]|\b(?:[Oo]ption|[Cc]hoice)\s+([A-Z])\b(?!['’])"
 )
 _ANOTHER = re.compile(
-    r"[)\]}*_$\"'\s.]*(?:(?P<weak>[,;])|/|&|\+|\band\b|\bor\b|\bas well as\b)\s*"
+    r"[)\]}*_$\"'\s.]*(?:(?P<weak>[,;])|/|&|\+|、|和|或者?|与|\band\b|\bor\b|\bas well as\b)\s*"
     r"(?:(?:and|or|also|possibly|maybe|perhaps|either|option|choice|answer|both)\s+)*"
     r"[(\[\"'*${\\]*(?P<other>[A-Z])(?![\w'’])(?P<behind>.{0,30})",
     re.DOTALL,
@@ -225,6 +232,10 @@ _IS_CORRECT = re.compile(
     r"(?<![\w'])[(\[*]*(?P<letter>[A-Z])[)\]*]*\s+(?:is|must be)\s+(?:clearly\s+)?"
     r"(?:(?:the|my)\s+)?(?:(?:only|best|final)\s+)?(?:correct|right|answer|best)\b"
 )
+_CHOSEN = re.compile(
+    r"\bI(?:'d| would| will|'ll)?\s+(?:choose|pick|select|go with)\s+"
+    r"(?:(?:the|option|choice|answer|letter)\s+)*[(\[\"'*$]*(?P<letter>[A-Z])(?![\w'’])(?!\s+(?:or|and)\b)"
+)
 _ALONE = re.compile(
     r"(?:[\s*_$\"'`(\[{\\]|\\(?:text|textbf|mathrm|mathbf)\{)*([A-Za-z])[\s*_$\"'`)\]}\\.]*"
 )
@@ -253,5 +264,8 @@ def _last_letter(text: str) -> str | None:
         return correct[-1] if len(set(correct)) == 1 else None
     if last_line is not None:
         return last_line[1]
+    chosen = {match["letter"] for match in _CHOSEN.finditer(tail)}
+    if chosen:
+        return chosen.pop() if len(chosen) == 1 else None
     labels = {match["letter"] for match in _LABELLED_LINE.finditer(text[-_LONGEST_LISTED:])}
     return labels.pop() if len(labels) == 1 else None

@@ -108,6 +108,10 @@ _DEGREES_OF_FUNCTION = re.compile(
 )
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![_^0-9])(?<!frac)(?<!frac )[0-9]\s+[0-9]")
 _DOTS = re.compile(r"\\(?:ldots|dots|cdots|dotsc|dotsb)(?![a-z])|\.\.\.")
+_ONE_LINE = re.compile(
+    r"\\begin\{(aligned|align\*?|gathered|split|equation\*?)\}"
+    r"((?:[^\\]|\\(?!\\|begin|end)){0,1000})\\end\{\1\}"
+)
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _LIMIT = 4000
 
@@ -119,6 +123,7 @@ def latex_of(text: str) -> str | None:
     if has_open_dollar(text):
         return None
     text = _from_unicode(text).strip()
+    text = _ONE_LINE.sub(lambda match: match[2].replace("&", ""), text)
     text = _without_label(text)
     text = text.strip().rstrip(".") if not text.endswith("..") else text
     text = _SUBSCRIPT_TEXT.sub(r"_{\1}", text)

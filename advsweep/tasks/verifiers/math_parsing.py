@@ -59,8 +59,9 @@ def are_equal(gold: str, answer: str) -> bool:
     given = parse(_exact_side(answer))
     if expected is None or given is None:
         return False
-    if _is_false_equation(given):
+    if _is_false_equation(given) or _repeats_one_answer(given, answer):
         return False
+    expected, given = _solved_for_moduli(expected, given)
     if isinstance(given, Eq) and not isinstance(expected, Eq) and _is_to_be_solved(given):
         return False
     is_set = _is_surely_a_set(expected)
@@ -81,6 +82,50 @@ def are_equal(gold: str, answer: str) -> bool:
             raise_on_error=True,
         )
     )
+
+
+_BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{,\}")
+
+
+def _repeats_one_answer(given: Any, answer: str) -> bool:
+    """Return whether a list names the same answer several times, as in `7, 7`."""
+    from sympy import FiniteSet
+
+    return (
+        isinstance(given, FiniteSet)
+        and len(given.args) == 1
+        and re.search(r"[,;]|\band\b", _BRACKETS.sub("", answer)) is not None
+    )
+
+
+def _solved_for_moduli(expected: Any, given: Any) -> tuple[Any, Any]:
+    """Return two formulas with `|x| < 1` as the set of numbers that it allows.
+
+    Inequalities in different variables stay as they are.
+    """
+    variables = [getattr(side, "free_symbols", set()) for side in (expected, given)]
+    if all(variables) and variables[0] != variables[1]:
+        return expected, given
+    return _without_modulus(expected), _without_modulus(given)
+
+
+def _without_modulus(formula: Any) -> Any:
+    """Return an inequality of the modulus of a linear term as a set; others as they are."""
+    from sympy import Abs, Dummy
+    from sympy.core.relational import Equality, Relational
+
+    if not isinstance(formula, Relational) or isinstance(formula, Equality):
+        return formula
+    if len(formula.free_symbols) != 1 or not isinstance(formula.lhs, Abs):
+        return formula
+    variable = next(iter(formula.free_symbols))
+    term = formula.lhs.args[0]
+    if not term.is_polynomial(variable) or term.as_poly(variable).degree() != 1:
+        return formula
+    if not formula.rhs.is_number:
+        return formula
+    real = Dummy(real=True)
+    return formula.subs(variable, real).as_set()
 
 
 def _as_union(given: Any) -> Any:

@@ -57,16 +57,20 @@ def _undotted(text: str) -> str:
 
 # ------------------------------------------------------------------------------------- choices
 
+_LETTER_ALONE = re.compile(r"[A-J]")
 _CHOICE = re.compile(r"\(\s*([A-Z])\s*\)")
+_LABELLED_OPTION = re.compile(r"\(\s*[A-Z]\s*\)(?!\s*[-+*/^=_]).*", re.DOTALL)
 _STYLED_LETTER = re.compile(rf"{_STYLES}\s*\{{\s*\(?([A-Z])\)?\s*\}}")
 
 
 def _compare_choices(gold: str, answer: str) -> bool | None:
     bare = gold.strip(_ENDS)
     match = _CHOICE.fullmatch(_bare(gold)) or _STYLED_LETTER.fullmatch(bare)
-    if match is None:
-        return None
-    return labelled_letter(answer) == match[1]
+    if match is not None:
+        return labelled_letter(answer) == match[1]
+    if _LETTER_ALONE.fullmatch(bare) and _LABELLED_OPTION.fullmatch(_bare(answer)):
+        return labelled_letter(answer) == bare
+    return None
 
 
 # --------------------------------------------------------------------------------------- times

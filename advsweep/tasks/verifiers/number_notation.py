@@ -28,6 +28,7 @@ _VULGAR = {
     "⅝": "5/8",
     "⅞": "7/8",
 }
+_DIGITS_OF_OTHER_SCRIPTS = "٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹०१२३४५६७८९০১২৩৪৫৬৭৮৯"
 _CHARACTERS = str.maketrans(
     {
         **dict.fromkeys(_MINUS_SIGNS, "-"),
@@ -36,6 +37,7 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys(_CURRENCIES, "$"),
         **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F) if chr(code) != "-"},
         **{character: f" {fraction} " for character, fraction in _VULGAR.items()},
+        **{digit: str(place % 10) for place, digit in enumerate(_DIGITS_OF_OTHER_SCRIPTS)},
         **{character: f"^{digit}" for digit, character in enumerate(_SUPERSCRIPTS)},
         "⁻": "^-",
         "⁄": "/",
@@ -57,6 +59,10 @@ _CHARACTERS = str.maketrans(
         "”": '"',
     }
 )
+UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""Characters, for a class of a regular expression, of scripts without spaces around numbers."""
+
+_UNSPACED_NUMBER = re.compile(rf"(?<=[{UNSPACED}])(?=[-$.0-9])")
 # After the table above 10⁻¹² is 10^-^1^2.
 _SUPERSCRIPT = re.compile(r"\^-?\^?[0-9](?:\^[0-9])*")
 
@@ -88,6 +94,9 @@ _THIN_THOUSANDS = re.compile(rf"(?<![0-9.,])([0-9]{{1,3}})((?:,?{_THIN}[0-9]{{3}
 _ROOT = re.compile(r"\\sqrt\s*(?:\{\s*)?([0-9]{1,20})(?:\s*\})?(?![0-9])")
 _ORDINAL = re.compile(r"\^\s*\{?\s*(?:\\(?:text|mathrm)\s*\{\s*)?(st|nd|rd|th)\s*\}{0,2}(?![a-z])")
 _MARKDOWN = re.compile(r"(?<![0-9])\*\*|\*\*(?![0-9])|__|`")
+_UNIT_FRACTION = re.compile(
+    r"\\[dt]?frac\s*\{\s*([A-Za-z][A-Za-z ^0-9]{0,39})\}\s*\{\s*([A-Za-z][A-Za-z ^0-9]{0,39})\}"
+)
 _GROUP = re.compile(r"(?<![\w^_\\}\]])\{([^{}]*)\}")
 _EXPONENT_BRACES = re.compile(r"\^\s*\{\s*([+-]?[0-9]{1,4})\s*\}")
 
@@ -104,6 +113,7 @@ def plain_notation(text: str) -> str:
     if not text.isascii():
         text = text.translate(_CHARACTERS)
         text = _SUPERSCRIPT.sub(_join_superscript, text) if "^" in text else text
+        text = _UNSPACED_NUMBER.sub(" ", text)
     if "\\" in text or "{" in text or "~" in text:
         text = _without_latex(text)
     text = _MARKDOWN.sub("", text)
@@ -132,6 +142,7 @@ def _without_latex(text: str) -> str:
     text = _THIN_COMMANDS.sub(_THIN, text)
     text = _ROOT.sub(_whole_root, text)
     text = _FRACTION.sub(_slash, text)
+    text = _UNIT_FRACTION.sub(_unit_slash, text)
     return _GROUP.sub(r" \1 ", text)
 
 
@@ -145,6 +156,11 @@ def _slash(match: re.Match[str]) -> str:
     above = (match[1] or match[2]).replace(" ", "")
     below = (match[3] or match[4]).replace(" ", "")
     return f" {above}/{below} "
+
+
+def _unit_slash(match: re.Match[str]) -> str:
+    r"""Return a quotient of units, `\frac{km}{h}`, with a slash."""
+    return f" {match[1].strip()}/{match[2].strip()} "
 
 
 def _join_thousands(match: re.Match[str]) -> str:

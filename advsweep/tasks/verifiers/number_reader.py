@@ -16,7 +16,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import NamedTuple
 
-from advsweep.tasks.verifiers.number_notation import plain_notation
+from advsweep.tasks.verifiers.number_notation import UNSPACED, plain_notation
 
 LONGEST_NUMBER = 1000
 """Characters of the longest number that is read."""
@@ -116,9 +116,13 @@ _FACTORS = {
     "billion": Fraction(10**9),
     "billions": Fraction(10**9),
     "trillion": Fraction(10**12),
+    "万": Fraction(10**4),
+    "萬": Fraction(10**4),
+    "亿": Fraction(10**8),
+    "億": Fraction(10**8),
 }
 _FACTOR_BEHIND = re.compile(
-    r"\s?(%|(?:percent|hundred|thousand|million|billion|trillion)(?![a-z]))"
+    r"\s?(%|[万萬亿億]|(?:percent|hundred|thousand|million|billion|trillion)(?![a-z]))"
 )
 _SAYS_EQUAL = re.compile(r"\b(?:is|was|be|equals|to)$")
 
@@ -216,6 +220,7 @@ _EQUALS = re.compile(r"(?<![<>!=:])=(?!=)|≈")
 _LIST = re.compile(r"[,;]\s|;|\b(?:and|or)\b")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z'.:\"\s-]*")
 _BRACKETED = re.compile(r"(-?)\s*\(([^()]*)\)")
+_SET_OF_ONE = re.compile(r"\[([^\[\]]*)\]|\\\{([^{}\\]*)\\\}")
 _BOUND = re.compile(r"\bup to$", re.IGNORECASE)
 _DASH = re.compile(r"-\s|\s-|-$")
 _CURRENCY_CODE = re.compile(
@@ -227,6 +232,9 @@ _REFUSED = _words(
     "beyond within minimum maximum cannot unknown unsure know undefined infinite except "
     "unless if maybe perhaps wrong incorrect impossible times plus minus divided multiplied"
 )
+_REFUSED_CHARACTERS = frozenset("或和与至到不非以及乃または이상이하초과미만")
+_REFUSED_FOREIGN = _words("или и не más où não ή και")
+_UNSPACED_WORD = re.compile(rf"[{UNSPACED}]+")
 _SINGLE_LETTER_UNITS = frozenset("mgshLlAVWNJKCFk")
 _SMALL_WORDS = _words("of in to at by on is it he we my an as a")
 _SHORT_UNITS = _words(
@@ -235,7 +243,8 @@ _SHORT_UNITS = _words(
     "Mb GB MB TB KB pt pts qt gal sq cu pc pcs ct cts deg rad pct"
 )
 _VARIABLES = _words("pi sqrt ln log sin cos tan exp inf oo mod ab xy yz xz bc ac")
-_WORD = r"[A-Za-z][A-Za-z'.-]*"
+_LETTER = r"[^\W\d_]"
+_WORD = rf"(?:[{UNSPACED}]{{1,8}}|{_LETTER}(?:{_LETTER}|['.-])*)"
 _UNIT_WORD = re.compile(_WORD)
 _UNIT_POWER = r"(?:\s?\^\s?-?[0-9]{1,2}|(?<=m)[23](?![0-9]))?"
 _UNIT = re.compile(
@@ -324,6 +333,9 @@ def _read_side(text: str) -> Quantity | None:
     bracketed = _BRACKETED.fullmatch(text)
     if bracketed is not None:
         text = f"{bracketed[1]}{bracketed[2].strip()}"
+    alone = _SET_OF_ONE.fullmatch(text)
+    if alone is not None:
+        text = (alone[1] or alone[2] or "").strip()
     found = tokens(text)
     if len(found) != 1:
         return None
@@ -380,6 +392,8 @@ def _is_unit(word: str, *, adjacent: bool, last: bool) -> bool:
         last: whether no word follows, as one does in "5 a day".
     """
     word = word.rstrip(".'-")
+    if not word.isascii():
+        return _is_foreign_unit(word)
     if len(word) == 1:
         return word in _SINGLE_LETTER_UNITS or (word == "a" and not last)
     if word in _VARIABLES:
@@ -389,6 +403,13 @@ def _is_unit(word: str, *, adjacent: bool, last: bool) -> bool:
     if len(word) == 2 or (len(word) == 3 and adjacent):
         return False
     return any(vowel in word.lower() for vowel in "aeiouy")
+
+
+def _is_foreign_unit(word: str) -> bool:
+    """Return whether a word with letters beyond A to Z may be a unit; a letter alone is a name."""
+    if _UNSPACED_WORD.fullmatch(word):
+        return _REFUSED_CHARACTERS.isdisjoint(word)
+    return len(word) > 1 and word.lower() not in _REFUSED_FOREIGN
 
 
 # -------------------------------------------------------------------------------- comparisons

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -95,7 +94,11 @@ _END_OF_CLAUSE = re.compile(
     r"|\s[-\u2013\u2014]\s(?=[A-Za-z])"
     r"|,?\s(?:because|since|as (?:she|he|they|it|there|the)|which|where|so|not)\s"
 )
-_EXPLANATION = re.compile(r"\((?:[^()]{0,80}[0-9]\s*[-+*/×÷=x]\s*[$0-9][^()]{0,80})\)")
+_EXPLANATION = re.compile(
+    r"\((?:[^()]{0,80}[0-9]\s*[-+*/×÷=x]\s*[$0-9][^()]{0,80}"
+    r"|(?:not|instead of|rather than)\b[^()]{0,80})\)"
+)
+_OPERATOR = re.compile(r"[ ]?[+*/÷][ ]?\$?|[ ][-x][ ]\$?")
 # A number behind these words belongs to what is counted: "18 dollars for 3 days".
 _ADJUNCT = re.compile(
     r"\s(?:for|in|per|over|after|every|each|within|during|from|by|at|on|of|out of|with|across)\s+"
@@ -187,10 +190,28 @@ def _last_number(text: str) -> Quantity | None:
     bold = _bold_number(text)
     if bold is not None:
         return bold
-    found = _numbers(text[-_TAIL:].partition(" ")[2]) if len(text) > _TAIL else _numbers(text)
+    tail = text[-_TAIL:].partition(" ")[2] if len(text) > _TAIL else text
+    plain = _marks_removed(tail)
+    found = tokens(plain)
     if not found and len(text) > _TAIL:
-        found = _numbers(text)
+        plain = _marks_removed(text)
+        found = tokens(plain)
+    if len(found) > 1 and _is_operand(plain, found[-2], found[-1]):
+        return None
     return found[-1].quantity if found else None
+
+
+def _is_operand(text: str, before: Token, last: Token) -> bool:
+    """Return whether the last number ends a calculation without its result, as in `3 + 5`.
+
+    `3-5` may be a range, `5-3` is none.
+    """
+    between = text[before.end : last.start]
+    if _OPERATOR.fullmatch(between):
+        return True
+    if between != "-" or before.quantity is None or last.quantity is None:
+        return False
+    return before.quantity.value >= last.quantity.value
 
 
 def _bold_number(text: str) -> Quantity | None:
@@ -205,7 +226,8 @@ def _bold_number(text: str) -> Quantity | None:
     return None if "=" in paragraph[match.end() :] else number
 
 
-def _numbers(text: str) -> Sequence[Token]:
+def _marks_removed(text: str) -> str:
+    """Return a text in plain notation without numbers that are marks, times or explanations."""
     for pattern in (_HEADING, _LINE_MARK, _TIME, _EXPLANATION):
         text = pattern.sub(" ", text)
-    return tokens(plain_notation(text))
+    return plain_notation(text)

@@ -6,16 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 
 _ANSWER = ("answer",)
-_CHINESE = "答案"
+_OF_OTHER_LANGUAGES = ("respuesta", "antwort", "risposta", "resposta")
+_IN_OTHER_SCRIPTS = ("réponse", "ответ", "答案", "正解", "答え", "정답")
 _LONGEST_STATEMENT = 400
 _MOST_STATEMENTS = 20
 
 # What may stand between the word and its answer: "**Answer:** ", "answer to this question is ".
 _LINK = re.compile(
     r"s?[*_\s\"'\])]{0,6}"
+    r"(?:(?:correcta|correcte|correta|corretta|finale?)\s)?"
     r"(?:(?:to|of|for|in|choice|option|here)\b[^.:\n=?!]{0,60}?\s)?"
-    r"(?:(?:is|are|was|will be|would be|should be|must be|has to be|seems to be|be)\b"
-    r"|(?:应该|应)?[:：=为是选]|[-–—](?=\s)"
+    r"(?:(?:is|are|was|will be|would be|should be|must be|has to be|seems to be|be"
+    r"|es|ist|est|è|é)\b"
+    r"|】[:：]?|(?:选项|选择)?(?:应该|应)?[:：=为是选は은]|[-–—](?=\s)"
     r"|(?P<heading>[*_]{0,2}:?\n))"
     r"[:：\s]*"
 )
@@ -39,7 +42,10 @@ def statements(text: str, words: Sequence[str] = _ANSWER) -> Iterator[str]:
     lower = text.lower()
     if len(lower) != len(text):  # some letters become two in lower case
         lower = text
-    present = [word for word in (*words, _CHINESE) if word in lower]
+    known = (*words, *_OF_OTHER_LANGUAGES)
+    if not lower.isascii():
+        known += _IN_OTHER_SCRIPTS
+    present = [word for word in known if word in lower]
     end = len(lower)
     for _ in range(_MOST_STATEMENTS):
         start, word = max(((lower.rfind(word, 0, end), word) for word in present), default=(-1, ""))
