@@ -46,7 +46,7 @@ def chosen_letter(text: str) -> str | None:
     return _last_letter(text)
 
 
-_ANNOUNCING = ("answer", "option", "choice")
+_ANNOUNCING = ("answer", "option", "choice", "选项")
 _FULL_WIDTH = str.maketrans({chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)})
 
 
@@ -223,14 +223,21 @@ def _names_another(rest: str) -> bool:
 _TAIL = 400
 _ENDS = re.compile(
     r"(?:(?i:\b(?:so|thus|therefore|hence|choose|pick|select|is|it's|option|choice|but|be|with|say|"
-    r"letter|response|result|solution)\b[:,]?\s+(?:(?:it is|it's|option|choice|the|letter)\s+)*)"
-    r"|选[:：]?\s*)"
+    r"letter|response|result|solution|leaves|leaving|ans)\b[:.,]?"
+    r"\s+(?:(?:it is|it's|option|choice|the|letter)\s+)*)"
+    r"|(?:选[:：]?|[=-]>|→|⇒|∴)\s*)"
     r"[(\[\"'*$\\{]*(?P<letter>[A-Z])[)\]\"'*$\\}.!。\s]*\Z"
 )
-_DOUBTED = re.compile(r"(?:not|n't|cannot|could|can|may|might|either|nor|or|if)\s*\Z")
+_DOUBTED = re.compile(
+    r"(?:not|n't|cannot|could|can|may|might|either|nor|or|if|against|without"
+    r"|(?:eliminat|exclud|reject|discard|dismiss|ignor|avoid)(?:e|ed|es|s|ing)?"
+    r"|rul(?:e|ed|es|ing) out)\s*\Z",
+    re.IGNORECASE,
+)
 _IS_CORRECT = re.compile(
     r"(?<![\w'])[(\[*]*(?P<letter>[A-Z])[)\]*]*\s+(?:is|must be)\s+(?:clearly\s+)?"
     r"(?:(?:the|my)\s+)?(?:(?:only|best|final)\s+)?(?:correct|right|answer|best)\b"
+    r"|选项\s?(?P<chinese>[A-Z])\s?是?正确"
 )
 _CHOSEN = re.compile(
     r"\bI(?:'d| would| will|'ll)?\s+(?:choose|pick|select|go with)\s+"
@@ -259,7 +266,7 @@ def _last_letter(text: str) -> str | None:
     ending = _ENDS.search(tail)
     if ending is not None:
         return None if _DOUBTED.search(tail[: ending.start()]) else ending["letter"]
-    correct = [match["letter"] for match in _IS_CORRECT.finditer(tail)]
+    correct = [match["letter"] or match["chinese"] for match in _IS_CORRECT.finditer(tail)]
     if correct:
         return correct[-1] if len(set(correct)) == 1 else None
     if last_line is not None:

@@ -112,6 +112,9 @@ _ONE_LINE = re.compile(
     r"\\begin\{(aligned|align\*?|gathered|split|equation\*?)\}"
     r"((?:[^\\]|\\(?!\\|begin|end)){0,1000})\\end\{\1\}"
 )
+_HALF_OPEN = re.compile(r"\A\s*(?:\\left\s*)?([\[\]])([^\[\]]{1,200}?)(?:\\right\s*)?([\[\]])\s*\Z")
+_PLUS_MINUS = re.compile(r"\\pm(?![a-z])")
+_BRACKETS = (("{", "}"), ("(", ")"), ("[", "]"))
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _LIMIT = 4000
 
@@ -123,6 +126,7 @@ def latex_of(text: str) -> str | None:
     if has_open_dollar(text):
         return None
     text = _from_unicode(text).strip()
+    text = _HALF_OPEN.sub(_with_round_brackets, text)
     text = _ONE_LINE.sub(lambda match: match[2].replace("&", ""), text)
     text = _without_label(text)
     text = text.strip().rstrip(".") if not text.endswith("..") else text
@@ -132,6 +136,7 @@ def latex_of(text: str) -> str | None:
     text = _REPEATING.sub(_repeating_fraction, text)
     text = _AND_OR.sub(", ", text)
     text = _without_units(text)
+    text = _both_signs(text)
     text = _without_wide_spaces(text)
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
     text = text.replace("\\varnothing", "\\emptyset")
@@ -140,6 +145,28 @@ def latex_of(text: str) -> str | None:
     if _DOTS.search(text) or _has_inner_text(text) or _NUMBERS_SIDE_BY_SIDE.search(text):
         return None
     return text.strip()
+
+
+def _with_round_brackets(match: re.Match[str]) -> str:
+    """Return an interval such as `[2, 5[` with a round bracket where it is open."""
+    first = "(" if match[1] == "]" else "["
+    last = ")" if match[3] == "[" else "]"
+    return f"{first}{match[2]}{last}"
+
+
+def _both_signs(text: str) -> str:
+    r"""Return a formula with `\pm` in a fraction or a bracket as two, which is how it is read."""
+    parts = _PLUS_MINUS.split(text)
+    if len(parts) != 2 or "," in text or "\\mp" in text:
+        return text
+    before, after = parts
+    depth = sum(before.count(opening) - before.count(closing) for opening, closing in _BRACKETS)
+    if depth == 0:
+        return text
+    name, equals, before = before.rpartition("=")
+    if "=" in name or "=" in after:
+        return text
+    return f"{name}{equals}{before}+{after}, {name}{equals}{before}-{after}"
 
 
 def has_open_dollar(text: str) -> bool:

@@ -61,10 +61,11 @@ def are_equal(gold: str, answer: str) -> bool:
         return False
     if _is_false_equation(given) or _repeats_one_answer(given, answer):
         return False
-    expected, given = _solved_for_moduli(expected, given)
+    solved, given = _solved_for_moduli(expected, given)
+    is_set = solved is not expected or _is_surely_a_set(solved)
+    expected = solved
     if isinstance(given, Eq) and not isinstance(expected, Eq) and _is_to_be_solved(given):
         return False
-    is_set = _is_surely_a_set(expected)
     if isinstance(expected, Eq) and isinstance(expected.rhs, Set):  # x \in [0, 1)
         is_set = True
         expected = expected.rhs
@@ -103,10 +104,15 @@ def _solved_for_moduli(expected: Any, given: Any) -> tuple[Any, Any]:
 
     Inequalities in different variables stay as they are.
     """
-    variables = [getattr(side, "free_symbols", set()) for side in (expected, given)]
-    if all(variables) and variables[0] != variables[1]:
+    variables = _variables(expected)
+    others = _variables(given)
+    if variables and others and variables != others:
         return expected, given
     return _without_modulus(expected), _without_modulus(given)
+
+
+def _variables(formula: Any) -> set[Any]:
+    return set(getattr(formula, "free_symbols", ()))
 
 
 def _without_modulus(formula: Any) -> Any:

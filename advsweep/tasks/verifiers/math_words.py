@@ -188,6 +188,8 @@ _SHORTEST_WORD = 4
 
 def _compare_plain_words(gold: str, answer: str) -> bool | None:
     expected = _bare(gold)
+    if _says_no_solution(gold) and _says_no_solution(answer):
+        return True
     if not _LETTERS.fullmatch(expected):
         return None
     given = _bare(answer)
@@ -203,6 +205,15 @@ def _compare_plain_words(gold: str, answer: str) -> bool | None:
     if len(expected) == 1:  # the names of variables
         return expected == given
     return expected.casefold() == given.casefold()
+
+
+_NO_SOLUTION = frozenset(
+    {"no solution", "no solutions", "\\emptyset", "\\varnothing", "∅", "\\{\\}", "\\{ \\}"}
+)
+
+
+def _says_no_solution(text: str) -> bool:
+    return _bare(text).lower() in _NO_SOLUTION
 
 
 def _is_word(text: str) -> bool:

@@ -222,6 +222,7 @@ _LABEL = re.compile(r"[A-Za-z][A-Za-z'.:\"\s-]*")
 _BRACKETED = re.compile(r"(-?)\s*\(([^()]*)\)")
 _SET_OF_ONE = re.compile(r"\[([^\[\]]*)\]|\\\{([^{}\\]*)\\\}")
 _BOUND = re.compile(r"\bup to$", re.IGNORECASE)
+_REASON = re.compile(r"\s?\(\s?(?:not|since|because|as|i\.e\.|that is)\b[^()]*\)[\s.]*\Z")
 _DASH = re.compile(r"-\s|\s-|-$")
 _CURRENCY_CODE = re.compile(
     r"(?:(?:US|AU|CA|HK|NZ)(?=\s?\$)|(?:USD|EUR|GBP|INR|CAD|AUD|CNY|RMB|JPY|Rs\.?|RM)(?=\s?[$0-9]))"
@@ -241,6 +242,9 @@ _SHORT_UNITS = _words(
     "mm cm km kg mg ml mL dl kL in ft yd mi lb lbs oz hr hrs min mins sec secs ms pm am AM "
     "PM mph kph km Hz kHz kW kWh kJ kN Pa kPa eV MeV GeV mol cc st nd rd th yr yrs nm pm um "
     "Mb GB MB TB KB pt pts qt gal sq cu pc pcs ct cts deg rad pct"
+)
+_FACTOR_WITH_A_VARIABLE = re.compile(
+    r"(?:(?!Mb|kg)[A-Za-z](?![\w']))|\s?\\?(?:pi|sqrt)(?![a-z])|\s?[π√]"
 )
 _VARIABLES = _words("pi sqrt ln log sin cos tan exp inf oo mod ab xy yz xz bc ac")
 _LETTER = r"[^\W\d_]"
@@ -276,6 +280,8 @@ def read_quantity(text: str, *, decimal_comma: bool = False) -> Quantity | None:
             return None
         return Quantity(_decimal(text), decimals=len(text.partition(".")[2]))
     plain = _separators_removed(plain_notation(text), decimal_comma)
+    if "(" in plain:
+        plain = _REASON.sub("", plain)
     if "=" not in plain and "≈" not in plain:
         return _read_side(plain)
     return _read_equation(plain)
@@ -313,7 +319,7 @@ def _read_equation(text: str) -> Quantity | None:
         return None
     if before is None or before.unit or last.unit:
         return last
-    if before.value == last.value:
+    if agree(before, last):
         return last
     return before if is_rounded(before.value, last) else None
 
@@ -403,6 +409,12 @@ def _is_unit(word: str, *, adjacent: bool, last: bool) -> bool:
     if len(word) == 2 or (len(word) == 3 and adjacent):
         return False
     return any(vowel in word.lower() for vowel in "aeiouy")
+
+
+def multiplies_a_variable(text: str, token: Token) -> bool:
+    r"""Return whether what follows a number makes it a factor, as in `14x` or `14\pi`."""
+    behind = _FACTOR_WITH_A_VARIABLE.match(text, token.end)
+    return behind is not None and behind[0] not in _SINGLE_LETTER_UNITS
 
 
 def _is_foreign_unit(word: str) -> bool:

@@ -15,6 +15,7 @@ from advsweep.tasks.verifiers.number_reader import (
     Quantity,
     Token,
     agree,
+    multiplies_a_variable,
     read_quantity,
     spell,
     tokens,
@@ -174,7 +175,10 @@ def _sole_number(text: str) -> Quantity | None:
     if whole is not None:
         return whole
     sides = clause.split("=")
-    numbers = [token.quantity for token in tokens(sides[-1])]
+    numbers = [
+        None if multiplies_a_variable(sides[-1], token) else token.quantity
+        for token in tokens(sides[-1])
+    ]
     if not numbers or numbers[0] is None or "time:time" in clause:
         return None
     if any(number is None or not agree(numbers[0], number) for number in numbers):

@@ -61,6 +61,8 @@ def _first_character(text: str, start: int, end: int) -> int | None:
     """Return where the answer begins that the word at `start` announces; None if it does not."""
     if text[end : end + 1] == ">":
         return end + 1 if text[start - 1 : start] == "<" else None
+    if text[start - 1 : start] == "[" and text[end : end + 1] == "]":
+        return end + 1
     link = _LINK.match(text, end)
     if link is None:
         return None
