@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from scipy import stats
 from typer.testing import CliRunner
 
 import advsweep
 from advsweep.cli.app import app
 from advsweep.statistics import Comparison, compare_arms
+from advsweep.store import Status
 
 OUTCOME = "reward/mean@end"
 VALUES = {
@@ -195,3 +197,196 @@ def test_two_arms_without_a_common_sweep_have_the_spread_of_the_store(expected, 
     # The first row is the baseline.
     ends = sorted([abs(own.low), abs(own.high)])
     assert sorted([abs(found.low), abs(found.high)]) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize("order", ["estimator", OUTCOME, "total/steps", f"rank:{OUTCOME}"])
+def test_no_order_of_the_rows_changes_the_baseline(expected, order):
+    """The first arm of the sweep is the baseline, which no order puts first: it is the lowest."""
+    document = json.loads(
+        _command("report", "demo", "--where", "estimator=grpo,psr", "--sort", order, *_JSON)
+    )
+    groups = [row["group"]["estimator"] for row in document["rows"]]
+    [found] = [d for d in document["differences"] if d["metric"] == OUTCOME]
+    assert (groups[found["row"]], groups[found["baseline"]]) == ("psr", "grpo")
+    assert [found[key] for key in ENDS] == _ends(expected)
+
+
+_JSON = ("--columns", f"{OUTCOME},total/steps", "--format", "json")
+
+COSTS = {"grpo": 1.0, "psr": 1.5, "fade": 0.5}
+"""Rollouts of each step, of 32 without resampling: in 20 steps 640, 960 and 320."""
+
+
+@pytest.fixture
+def resampled(lab):
+    """Fill a sweep of arms of several costs, with a cheaper run elsewhere and one that failed."""
+    for name, cost in COSTS.items():
+        for seed in range(3):
+            points = [("cost/rollouts", step, cost) for step in range(1, 21)]
+            points += [
+                ("reward/mean", step, step * (0.01 + 0.001 * seed) + (name == "psr") * seed**2)
+                for step in range(1, 21)
+            ]
+            lab.run(name, seed, points=points, solved=None)
+    few = [(name, 1, 0.1) for name in ("cost/rollouts", "reward/mean")]
+    lab.run("other", 0, points=few, solved=None, sweep="elsewhere")
+    lab.run("short", 0, points=few, solved=None, status=Status.FAILED)
+    return lab
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ["demo"],
+        ["demo", "--where", "estimator=grpo,psr"],
+        ["--where", "sweep=demo estimator!=fade"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("cost", ["rollouts", "steps"])
+def test_a_filter_does_not_move_where_costs_are_equal(resampled, selection, cost):
+    """The cheapest arm of the sweep has 320 rollouts: after 10 steps of grpo, and 6.7 of psr."""
+    document = json.loads(_command("report", *selection, "--at", cost, *_JSON))
+    steps = {row["group"]["estimator"]: row["metrics"]["total/steps"] for row in document["rows"]}
+    ends = {"rollouts": (10, 320 / 48), "steps": (20, 20)}[cost]
+    assert (steps["grpo"]["mean"], steps["psr"]["mean"]) == pytest.approx(ends)
+    [found] = [
+        d
+        for d in document["differences"]
+        if d["metric"] == OUTCOME and document["rows"][d["row"]]["group"]["estimator"] == "psr"
+    ]
+    whole = advsweep.report("advsweep.db", sweep="demo", at=cost).report
+    [other] = [
+        d.comparison
+        for d in whole.differences
+        if d.column.name == OUTCOME and whole.rows[d.row].group["estimator"] == "psr"
+    ]
+    assert [found[key] for key in ENDS] == pytest.approx([other.difference, other.low, other.high])
+
+
+def test_the_report_says_which_run_is_the_cheapest(resampled):
+    shown = ("--where", "estimator=grpo,psr", "--at", "rollouts", "--columns", "total/steps")
+    remark = (
+        "had spent 320 rollouts, the least of all of the sweep's finished runs (run 7 of fade, "
+        "which is not shown; those shown have all spent 640: --at rollouts=640)"
+    )
+    assert remark in " ".join(_command("report", "demo", *shown, "--format", "markdown").split())
+    whole = _command("report", "demo", "--at", "rollouts", "--columns", "total/steps")
+    assert "not shown" not in whole
+
+
+REPEAT = "grpo (A/A)"
+REPEATED = [0.51, 0.6, 0.45, 0.6]
+
+
+@pytest.fixture
+def repeated(expected, lab, constant) -> dict[str, Comparison]:
+    """Add an A/A arm of grpo; return its comparison with grpo, and that of psr with it."""
+    for seed, value in enumerate(REPEATED):
+        points = constant(reward__mean=value, entropy__token=1 - value)
+        control = {"control__name": "aa", "control__copy": 1}
+        own = {"group_size": 4, "backend": {"name": "tiny", "stale_steps": 0}}
+        lab.run("grpo", seed, points=points, solved=None, **own, **control)
+    arms = {name: dict(enumerate(values)) for name, values in VALUES.items()}
+    arms[REPEAT] = dict(enumerate(REPEATED))
+    return {
+        "grpo": compare_arms(arms, REPEAT, "grpo"),
+        "psr": compare_arms(arms, "psr", REPEAT),
+        "plain": compare_arms(arms, "psr", "grpo"),
+    }
+
+
+def test_an_aa_arm_goes_through_every_test_of_its_table(repeated):
+    assert repeated["grpo"].df == repeated["plain"].df == 15
+    options = ("--rows", "estimator", "--baseline", "grpo", "--format", "json")
+    document = json.loads(_command("report", "demo", *options))
+    names = [row["group"]["estimator"] for row in document["rows"]]
+    tested = {names[d["row"]]: d for d in document["differences"] if d["metric"] == OUTCOME}
+    assert tested.keys() == {*VALUES, REPEAT} - {"grpo"}
+    assert all(own.keys() == tested[REPEAT].keys() for own in tested.values())
+    assert [tested[REPEAT][key] for key in ENDS] == _ends(repeated["grpo"])
+    # All five p values are adjusted together, that of the A/A arm with those of the others.
+    places = sorted(tested, key=lambda name: tested[name]["p"])
+    adjusted = 1.0
+    for rank, name in reversed([*enumerate(places, start=1)]):
+        adjusted = min(adjusted, tested[name]["p"] * 5 / rank)
+        assert tested[name]["p_adjusted"] == pytest.approx(adjusted)
+    [ranked] = [
+        row["rank"]
+        for row in json.loads(
+            _command("report", "demo", "--sort", f"rank:{OUTCOME}", "--format", "json")
+        )["rows"]
+        if row["group"]["estimator"] == REPEAT
+    ]
+    assert ranked
+
+
+@pytest.mark.parametrize("where", ["", "estimator!=rloo", "group_size=4"])
+def test_claims_about_an_aa_arm_have_its_interval(repeated, where):
+    claims = [
+        {"id": "repeat", "statement": f"{OUTCOME}[{REPEAT}] > {OUTCOME}[grpo]"},
+        {"id": "within", "metric": OUTCOME, "of": REPEAT, "than": "grpo", "direction": "within"},
+        {"id": "against", "metric": OUTCOME, "of": "psr", "than": REPEAT, "direction": "higher"},
+        {"id": "plain", "statement": f"{OUTCOME}[psr] > {OUTCOME}[grpo]"},
+    ]
+    claims[1]["margin"] = 0.1
+    common = {"sweep": "demo", "says": "so", "rows": "estimator"}
+    common |= {"where": where} if where else {}
+    Path("list.yaml").write_text(yaml.safe_dump({"claims": [{**common, **c} for c in claims]}))
+    found = {
+        own["claim"]: [own[key] for key in ("difference", "low", "high")]
+        for own in json.loads(_command("claims", "list.yaml", "--format", "json"))["claims"]
+    }
+    assert found["repeat"] == found["within"] == _ends(repeated["grpo"])
+    assert found["against"] == _ends(repeated["psr"])
+    assert found["plain"] == _ends(repeated["plain"])
+
+
+UNKNOWN = {"grpo": [0.2, 0.4, 0.6, 0.8], "rloo": [0.42, 0.52, 0.79, 0.93], "opo": [0.1, 0.3, 0.35]}
+
+
+@pytest.mark.parametrize("known", [0, 1, 3], ids="{} known seeds".format)
+def test_claims_about_unknown_seeds_have_the_interval_of_the_report(tmp_path, monkeypatch, known):
+    """With two known seeds or more they are pairs, alone; with fewer all runs are two samples."""
+    monkeypatch.chdir(tmp_path)
+    Path("logs").mkdir()
+    for estimator, values in UNKNOWN.items():
+        for place, value in enumerate(values):
+            config = {"estimator": estimator} | ({"seed": place} if place < known else {})
+            lines = [{"config": config}, *({"step": s, "reward": value} for s in range(1, 13))]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            Path(f"logs/{estimator}_{place}.jsonl").write_text(text)
+    _command("import", "jsonl", "logs", "--sweep", "demo")
+
+    pairs = {name: dict(enumerate(values[:known])) for name, values in UNKNOWN.items()}
+    own = stats.ttest_ind(UNKNOWN["rloo"], UNKNOWN["grpo"], equal_var=False)
+    ends = [0.165, *own.confidence_interval()]
+    if known > 1:
+        compared = compare_arms(pairs, "rloo", "grpo")
+        ends = [compared.difference, compared.low, compared.high]
+
+    claims = [
+        {"id": "stated", "statement": f"{OUTCOME}[rloo] > {OUTCOME}[grpo]"},
+        {"id": "turned", "statement": f"{OUTCOME}[grpo] < {OUTCOME}[rloo]"},
+        {"id": "within", "metric": OUTCOME, "of": "rloo", "than": "grpo", "direction": "within"},
+    ]
+    claims[2]["margin"] = 1
+    for where in ("", "estimator=grpo,rloo"):
+        options = ["--where", where] if where else []
+        document = json.loads(_command("report", "demo", *options, "--format", "json"))
+        names = [row["group"]["estimator"] for row in document["rows"]]
+        [shown] = [
+            d
+            for d in document["differences"]
+            if d["metric"] == OUTCOME and names[d["row"]] == "rloo"
+        ]
+        assert names[shown["baseline"]] == "grpo"
+        assert [shown[key] for key in ENDS] == pytest.approx(ends)
+        common = {"sweep": "demo", "says": "so"} | ({"where": where} if where else {})
+        Path("list.yaml").write_text(yaml.safe_dump({"claims": [{**common, **c} for c in claims]}))
+        judged = json.loads(_command("claims", "list.yaml", "--format", "json"))["claims"]
+        found = {c["claim"]: [c["difference"], c["low"], c["high"]] for c in judged}
+        assert found["stated"] == found["within"] == pytest.approx(ends)
+        assert found["turned"] == pytest.approx([-ends[0], -ends[2], -ends[1]])
+        asserted = _command("report", "demo", *options, "--assert", claims[0]["statement"])
+        assert f"95 % interval [{ends[1]:+.4f}, {ends[2]:+.4f}]" in asserted

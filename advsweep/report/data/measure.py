@@ -272,8 +272,16 @@ class Measures:
                     gaps[run_id] = gap, lengths[run_id]
         return Arrivals(steps, gaps)
 
-    def compare_at(self, at: Cutoff) -> tuple[Cutoff, Arrivals, str]:
+    def compare_at(
+        self, at: Cutoff, hidden: Sequence[RunRecord] = ()
+    ) -> tuple[Cutoff, Arrivals, str]:
         """Return the cutoff of `--at` with its value, where each run comes to it, and it in words.
+
+        A cost without a value has the least that a finished run of the sweep has spent, whether or
+        not the table shows that run: a filter must not change where two arms are compared.
+
+        Args:
+            hidden: the finished runs of the sweep that the table does not show.
 
         Raises:
             NotFoundError: no run has the metric of the cutoff.
@@ -283,18 +291,35 @@ class Measures:
         seen = np.concatenate([*found, [math.nan]])
         if np.isnan(seen).all():
             raise ReportError(f"--at {at.text}: no run of the table recorded what it takes")
+        source = ""
         if at.value is None:
-            # The most that all runs have spent.
-            at = replace(at, value=min(float(values[-1]) for values in found))
+            least = min(float(values[-1]) for values in found)
+            others = Measures(self._store, hidden, self._evaluated, refuse_absent=False)
+            spent = {
+                run_id: float(values[-1])
+                for run_id, (_, values) in others._cutoff_curves(at, "--at").items()
+            }
+            source = ", the least of all of the sweep's finished runs"
+            at = replace(at, value=min([least, *spent.values()]))
+            if at.value < least:
+                run = next(run for run in hidden if spent.get(run.id) == at.value)
+                source += (
+                    f" (run {run.id} of {run.estimator}, which is not shown; those shown have all "
+                    f"spent {_show_cost(least)}: --at {at.what}={_show_cost(least)})"
+                )
         came = self.arrivals(at, "--at")
         if not came.usable:
             known = f"they are from {np.nanmin(seen):.6g} to {np.nanmax(seen):.6g}"
             why = came.describe_gaps() if came.gaps else f"no run of the table comes to it; {known}"
             raise ReportError(f"--at {at.text}: {why}")
         if at.is_cost:
-            shown = f"{at.value:.4g}" if at.value and at.value < 1000 else f"{at.value:.0f}"
-            return at, came, f"each run as it was where it had spent {shown} {at.what}"
+            shown = _show_cost(at.value)
+            return at, came, f"each run as it was where it had spent {shown} {at.what}{source}"
         return at, came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
+
+
+def _show_cost(spent: float) -> str:
+    return f"{spent:.4g}" if spent < 1000 else f"{spent:.0f}"
 
 
 def logged_metric(column: Column, evaluated: EvaluationsByTask) -> str | None:

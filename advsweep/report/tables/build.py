@@ -85,7 +85,7 @@ from advsweep.report.tables.notes import (
 from advsweep.report.tables.rows import base_rows, floor_rows, model_rows, trained_rows
 from advsweep.report.tables.types import Difference, Report, Row, count_states
 from advsweep.statistics import RankInterval
-from advsweep.store import RunRecord, Store
+from advsweep.store import RunRecord, Status, Store
 from advsweep.store.evaluation_records import unscorable_share
 from advsweep.store.races import read_race
 from advsweep.store.sanity import find_mixed_revisions
@@ -124,7 +124,8 @@ def build_report(
         at: where in the training runs are compared; by default at its end.
         sort: a column or a key.
         baseline: the rows that others are compared with, as in `parse_baseline`; `none`
-            for no comparison. By default the first row, in tables of at most 30 rows.
+            for no comparison. By default the first arm of the sweep that is shown, however rows
+            are sorted, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the observed one.
         rank: a column; rows are sorted by the intervals of their ranks in it.
         outcomes: the primary outcomes; by default those that the sweep declares, or else those of
@@ -189,7 +190,9 @@ def build_report(
 
     # Rows: replicates of runs below base models, chance baselines and models without a run.
     measures = Measures(store, done, evaluated)
-    spent, came, where_at = (None, None, "") if at is None else measures.compare_at(at)
+    spent, came, where_at = (None, None, "")
+    if at is not None:
+        spent, came, where_at = measures.compare_at(at, _hidden_runs(scope, done, sweep))
     numbers = measures.table(measured.values(), came)
     if columns is not None:
         refuse_empty(store, done, evaluated, chosen, numbers)
@@ -231,6 +234,8 @@ def build_report(
         lent = _lent(store, done, lending, read, measured.values(), spent)
         every = pd.concat([numbers, lent])
     arms = make_arms(trained, shown=done, lending=lending, numbers=every, evaluated=read)
+    # The sweep's first arm is the baseline in whichever order the rows are shown.
+    planned = trained
     trained = trained if sort is None else _sort(trained, chosen, sort)
 
     def has_numbers(row: Row) -> bool:
@@ -280,7 +285,7 @@ def build_report(
         )
     compared = None
     if baseline is None:
-        compared = default_baseline(listed)
+        compared = default_baseline(planned)
     elif baseline != NO_BASELINE:
         keys = sorted({key for row in trained for key in row.group}, key=key_order)
         compared = parse_baseline(baseline, listed, keys[0])
@@ -333,6 +338,22 @@ def build_report(
         differences=differences,
         tuned=tuned,
     )
+
+
+def _hidden_runs(
+    runs: Sequence[RunRecord], shown: Sequence[RunRecord], sweep: str | None
+) -> list[RunRecord]:
+    """Return the finished runs of a table's sweep that it does not show.
+
+    Args:
+        runs: of the sweep, or of the store.
+        shown: those that the table shows.
+        sweep: None: those of the runs that are shown.
+    """
+    ids = {run.id for run in shown}
+    sweeps = {name for run in shown for name in run.sweeps} if sweep is None else {sweep}
+    finished = [run for run in runs if run.status is Status.DONE and run.id not in ids]
+    return [run for run in finished if not sweeps.isdisjoint(run.sweeps)]
 
 
 def _lent(
