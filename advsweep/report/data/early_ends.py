@@ -76,12 +76,17 @@ def find_early_ends(
     Rows that differ in the number of steps, which then names them, are no others.
     """
     found = []
+    everything = [run for _, runs in groups for run in runs]
     for column in columns:
-        last = _last_steps(store, [run for _, runs in groups for run in runs], column, evaluated)
+        last = _last_steps(store, everything, column, evaluated)
+        if not last:
+            continue
         others: dict[int, int] = {}
+        latest_of_all = max(last.values())
         for group, runs in groups:
-            alike = runs if _STEPS in group else [run for _, own in groups for run in own]
-            latest = max((last[run.id] for run in alike if run.id in last), default=0)
+            latest = latest_of_all
+            if _STEPS in group:
+                latest = max((last[run.id] for run in runs if run.id in last), default=0)
             others |= dict.fromkeys((run.id for run in runs), latest)
         early = {run_id: step for run_id, step in last.items() if step < others[run_id]}
         if early:

@@ -293,26 +293,28 @@ class Measures:
             raise ReportError(f"--at {at.text}: no run of the table recorded what it takes")
         source = ""
         if at.value is None:
-            least = min(float(values[-1]) for values in found)
+            shown_least = min(float(values[-1]) for values in found)
             others = Measures(self._store, hidden, self._evaluated, refuse_absent=False)
             spent = {
                 run_id: float(values[-1])
                 for run_id, (_, values) in others._cutoff_curves(at, "--at").items()
             }
+            least = min([shown_least, *spent.values()])
             source = ", the least of all of the sweep's finished runs"
-            at = replace(at, value=min([least, *spent.values()]))
-            if at.value < least:
-                run = next(run for run in hidden if spent.get(run.id) == at.value)
+            if least < shown_least:
+                run = next(run for run in hidden if spent.get(run.id) == least)
                 source += (
                     f" (run {run.id} of {run.estimator}, which is not shown; those shown have all "
-                    f"spent {_show_cost(least)}: --at {at.what}={_show_cost(least)})"
+                    f"spent {_show_cost(shown_least)}: --at {at.what}={_show_cost(shown_least)})"
                 )
+            at = replace(at, value=least)
         came = self.arrivals(at, "--at")
         if not came.usable:
             known = f"they are from {np.nanmin(seen):.6g} to {np.nanmax(seen):.6g}"
             why = came.describe_gaps() if came.gaps else f"no run of the table comes to it; {known}"
             raise ReportError(f"--at {at.text}: {why}")
         if at.is_cost:
+            assert at.value is not None
             shown = _show_cost(at.value)
             return at, came, f"each run as it was where it had spent {shown} {at.what}{source}"
         return at, came, f"{FIRST_COMES} {at.what} first comes to {at.value:g}"
