@@ -41,7 +41,8 @@ def open_store(
             database server.
         patience: seconds for which a call is repeated while the store is unreachable, locked
             or, on a server, full; `connections.BUSY_SECONDS` when None.
-        wait: also repeat the opening; otherwise an unreachable server is an error at once.
+        wait: also repeat the opening of a store on a server; otherwise an unreachable server is an
+            error at once. A file that is locked is waited for in any case.
 
     Raises:
         StoreError: it is not a store, cannot be read or written, does not exist, or its schema
@@ -52,8 +53,10 @@ def open_store(
     def opened() -> list[str]:
         return prepare(database, create=create, upgrade=upgrade)
 
-    # Commands fail at once if the server is down; workers wait for it to return.
-    upgraded = database.patience.call(opened) if wait else opened()
+    # Commands fail at once if the server is down; workers wait for it to return. A file may be
+    # locked by a process that is about to let it go, even before anything was written to it.
+    repeats = wait or database.location.file is not None
+    upgraded = database.patience.call(opened) if repeats else opened()
     store = Store(database, clock or database.clock or utc_now, upgraded)
     _OPENED.add(store)
     return store

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
+from advsweep.store.connections import Patience
 
 
 def test_eight_processes_never_claim_the_same_run(store, new_run, side_by_side):
@@ -67,3 +71,31 @@ def test_threads_share_a_store(store, new_run):
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, ids))
     assert {run.step for run in store.runs.select()} == {19}
+
+
+def test_a_file_that_is_locked_while_it_is_empty_is_waited_for(tmp_path, new_run, monkeypatch):
+    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.01)
+    file = tmp_path / "new.db"
+    waits = []
+
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        def sleep(patience: Patience, until: float) -> None:
+            waits.append(until)
+            if len(waits) == 2:
+                other.execute("COMMIT")
+
+        monkeypatch.setattr(Patience, "_sleep", sleep)
+        with open_store(str(file), patience=60) as store:
+            assert store.runs.add([new_run()]) == [1]
+    assert len(waits) == 2
+
+
+def test_a_file_that_stays_locked_while_it_is_empty_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.01)
+    file = tmp_path / "new.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match=r"find and end that process.*tried for 0 s"):
+            open_store(str(file), patience=0.05)
