@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from advsweep.store.base import StorePart, put
+from advsweep.store.base import StorePart, chunks, put
 from advsweep.store.owners import LEASE_COLUMNS
 from advsweep.store.records import Status, SweepRecord, TuningRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
@@ -82,6 +82,14 @@ class Sweeps(StorePart):
         """Return each arm's values with their scores and its choice; None if nothing was tuned."""
         rows = self._read(select(SWEEPS.c.spec).where(SWEEPS.c.name == name))
         return TuningRecord.of_spec(rows[0].spec) if rows else None
+
+    def release(self, name: str, run_ids: Iterable[int]) -> None:
+        """Take runs out of a sweep; the runs stay in the store."""
+        with self._database.write() as connection:
+            sweep_id = self._require_sweep(connection, name)
+            members = delete(SWEEP_RUNS).where(SWEEP_RUNS.c.sweep_id == sweep_id)
+            for ids in chunks(run_ids):
+                connection.execute(members.where(SWEEP_RUNS.c.run_id.in_(ids)))
 
     def remove(self, name: str) -> None:
         """Remove a sweep; its runs stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advsweep.components import leaves
@@ -62,9 +62,44 @@ def describe_meeting(
         is_stage: whether it has a part of its sweep's runs alone, as a stage of a tuning.
     """
     changed = describe_changed_code(plan, store)
+    replaced = replaced_runs(plan, records)
+    if replaced:
+        are, them = ("is", "it") if len(replaced) == 1 else ("are", "them")
+        changed.append(
+            f"{counted(len(replaced), 'run')} of sweep {plan.name} that never started {are} no "
+            f"longer part of it, as the code changed since; this plan has {them} anew"
+        )
     lines = [*changed, *([] if force else _kept_values(plan, records))]
     # Runs of other code join a sweep as well, and have their line.
     return lines if changed or is_stage else [*lines, *_joined_sweep(plan, records)]
+
+
+def replaced_runs(plan: Plan, records: Iterable[RunRecord]) -> list[int]:
+    """Return the ids of runs of the plan's sweep that it replaces by runs of newer code.
+
+    They have the configs of planned runs and never started. No worker would train them, as it
+    finds another source than the planned one.
+    """
+    with_sources = [planned for planned in plan.runs if planned.run.sources]
+    if not with_sources:
+        return []
+    identities = {planned.run.identity for planned in plan.runs}
+    waiting = [
+        record
+        for record in records
+        if record.status is Status.PENDING
+        and record.started is None
+        and plan.name in record.sweeps
+        and record.identity not in identities
+    ]
+    if not waiting:
+        return []
+    configs = {_as_key(planned.config) for planned in with_sources}
+    return [record.id for record in waiting if _as_key(record.config) in configs]
+
+
+def _as_key(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
 
 
 def _kept_values(plan: Plan, records: Sequence[RunRecord]) -> list[str]:

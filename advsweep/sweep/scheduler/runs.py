@@ -19,6 +19,7 @@ from advsweep.machine import memory_kills
 from advsweep.store import Failure, Status, owners
 from advsweep.sweep.events import DISK_FULL, OUT_OF_MEMORY, UNRECORDED
 from advsweep.sweep.executors.base import Executor, Handle, QueueExecutor
+from advsweep.sweep.planning.versions import replaced_runs
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.worker.environment import new_run
 
@@ -158,9 +159,16 @@ def give_back(store: Store, run_id: int) -> None:
 
 
 def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:
-    """Add a plan's runs to the store; with `force`, completed and pruned ones as new attempts."""
+    """Add a plan's runs to the store; with `force`, completed and pruned ones as new attempts.
+
+    Runs that the plan replaces, as they were planned with older code and never started, leave its
+    sweep. They stay in the store, where the process that planned them may still refer to them.
+    """
     if plan.name is not None:
         store.sweeps.add(plan.name, {**plan.spec, "settings": plan.settings()})
+        if any(planned.run.sources for planned in plan.runs):
+            stored = store.runs.select(sweep=plan.name, status=Status.PENDING)
+            store.sweeps.release(plan.name, replaced_runs(plan, stored))
     ids = store.runs.add([new_run(p.run, p.config) for p in plan.runs], plan.name)
     # Several ways to evaluate one training are one run: it is trained once, for all of them.
     runs: dict[int, ScheduledRun] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -14,9 +14,13 @@ from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.planning.versions import describe_meeting
 from advsweep.sweep.registry import GROUPS
 from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.worker.environment import new_run
 
 # Bandit: advsweep's own, so that no source is part of its identity.
 BANDIT = ("backend=bandit", "task=bandit", "model=table", "optimizer=sgd", "steps=2")
+
+# A plug-in, so that its source is part of the identity.
+FAKE = ("backend=fake", "steps=2")
 
 
 def done_ids(store, plan, *, force=False):
@@ -87,3 +91,30 @@ def test_runs_that_join_a_sweep_of_others_are_named(store) -> None:
         "--name to keep them apart"
     ]
     assert lines(joining, store, is_stage=True) == []
+
+
+def test_runs_of_older_code_that_never_started_leave_the_sweep(store) -> None:
+    plan = make_plan([*FAKE, "seed=0,1"], name="same")
+    for name in ("same", "other"):
+        store.sweeps.add(name, {})
+    # As a sweep leaves them that ended before their turn came, and before the code changed.
+    older = [
+        replace(new_run(planned.run, planned.config), identity=str(place) * 64)
+        for place, planned in enumerate(plan.runs)
+    ]
+    started, waiting = store.runs.add(older, "same")
+    # Other settings, another sweep.
+    apart = store.runs.add([replace(older[1], identity="8" * 64)], "other")
+    kept = store.runs.add([replace(older[1], identity="9" * 64, config={"seed": 7})], "same")
+    store.leases.claim(started, Owner.current())
+    store.leases.finish(started, Status.DONE)
+    assert [line for line in lines(plan, store) if "never started" in line] == [
+        "1 run of sweep same that never started is no longer part of it, as the code changed "
+        "since; this plan has it anew"
+    ]
+    new = [scheduled.run_id for scheduled in schedule_runs(plan, store, force=False)]
+    members = [run.id for run in store.runs.select(sweep="same", newest_first=False)]
+    assert members == [started, *kept, *new]
+    assert [run.id for run in store.runs.select(sweep="other")] == apart
+    assert store.runs.select(ids=[waiting])[0].status is Status.PENDING
+    assert not [line for line in lines(plan, store) if "never started" in line]
