@@ -41,6 +41,8 @@ def check_yaml(path: Path) -> str:
         yaml.YAMLError: it is not YAML.
         OSError: it cannot be read.
     """
+    from yaml.reader import Reader  # type: ignore[import-untyped]
+
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):
         raise ConfigError(f"{path}: expected a file of YAML, got something else")
@@ -49,10 +51,32 @@ def check_yaml(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: expected a text in UTF-8: {error}") from error
-    if "*" in text and "&" in text:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}, line {line}: expected a text in UTF-8, got the byte "
+            f"0x{error.object[error.start]:02x}; save the file as UTF-8"
+        ) from error
+    # A text with control characters is refused by every parser before any alias is expanded.
+    if "*" in text and "&" in text and not Reader.NON_PRINTABLE.search(text):
         _check_aliases(text, path)
     return text
+
+
+def _check_characters(text: str, path: Path) -> None:
+    """Refuse control characters, which YAML's parser refuses without a line.
+
+    Raises:
+        ConfigError: with file and line.
+    """
+    from yaml.reader import Reader
+
+    unreadable = Reader.NON_PRINTABLE.search(text)
+    if unreadable is not None:
+        line = text.count("\n", 0, unreadable.start()) + 1
+        raise ConfigError(
+            f"{path}, line {line}: expected a text without control characters, got "
+            f"U+{ord(unreadable[0]):04X}; remove it, or write it as an escape in double quotes"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +111,9 @@ def read_document(path: Path, *, strict: bool = True) -> Document:
     from yaml import YAMLError
 
     try:
-        loader = _loader()(check_yaml(path))
+        text = check_yaml(path)
+        _check_characters(text, path)
+        loader = _loader()(text)
         try:
             node = loader.get_single_node()
             lines: dict[tuple[str, ...], int] = {}

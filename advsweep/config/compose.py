@@ -113,6 +113,7 @@ class PointComposer:
         # A key or a name is looked up once, a wrong one too: to say what it may mean takes .3 s.
         self._checked: dict[tuple[str, str], str | ConfigError] = {}
         self._lacking: dict[str, set[str]] = {}
+        self._overridden = frozenset(optional)
         self.partial_keys: list[str] = []
         optional = [key for key in optional if key.partition(".")[0] in groups.registries]
         chosen: dict[str, set[str]] = {key.partition(".")[0]: set() for key in optional}
@@ -154,6 +155,15 @@ class PointComposer:
             if composed[key.partition(".")[0]]["name"] in lacking:
                 values.pop(key, None)
         return patch(self._groups, composed, values), values
+
+    def located(self, point: Assignment, error: ConfigError) -> ConfigError:
+        """Return an error on a point with the line of its sweep file that gives the value.
+
+        An override gives a value in place of the file's: its error stays as it is.
+        """
+        if str(error).partition(": ")[0] in self._overridden:
+            return error
+        return self._groups.located(point.get("experiment"), error)
 
     def _split(self, assignment: Assignment) -> tuple[dict[str, str], dict[str, Any]]:
         """Divide an assignment into the members that are chosen and the values to set."""

@@ -159,13 +159,17 @@ class ConfigGroups:
         except OSError as error:
             raise ConfigError(f"{path}: expected a sweep file; {reason_of(error)}") from error
         node = document.value
-        if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
+        if not isinstance(node, dict):
             line = document.lines.get((), 1)
             raise ConfigError(
                 f"{path}, line {line}: expected keys such as `steps: 100` and `sweep:`, got "
                 f"{kind_of(node)}"
             )
         for key, value in node.items():
+            if not isinstance(key, str):
+                raise ConfigError(
+                    f"{path}: expected keys such as `steps: 100` and `sweep:`, got the key {key!r}"
+                )
             self._check_form(key, value, f"{path}, line {document.lines[(key,)]}")
         # A folder of its own: the name may be that of one of our sweep files.
         folder = f"file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
@@ -206,6 +210,14 @@ class ConfigGroups:
         if document is None or experiment is None:
             return error
         key = str(error).partition(": ")[0]
+        names = {key, "seeds"} if key == "seed" else {key}
+        swept = {
+            line
+            for place, line in document.lines.items()
+            if place and place[0] == "sweep" and place[-1] in names
+        }
+        if len(swept) == 1:
+            return type(error)(f"{self._given[experiment]}, line {swept.pop()}: {error}")
         place = tuple(part for part in re.split(r"[.\[\]]+", key) if part)
         # A key may have dots itself, as `estimator.delta`.
         for length in range(len(place), 0, -1):
@@ -320,7 +332,10 @@ class ConfigGroups:
                 raise yaml_error(error) from error
             chosen = " ".join(f"{g}={self._given.get(n, n)}" for g, n in choices.items())
             chosen = chosen or "the defaults"
-            raise ConfigError(f"cannot compose {chosen}: {first_line(error)}") from error
+            reason = first_line(error)
+            for name, path in self._given.items():
+                reason = reason.replace(f"experiment/{name}", str(path))
+            raise ConfigError(f"cannot compose {chosen}: {reason}") from error
         assert isinstance(config, dict)
         for path in self._written_files(choices):
             read_yaml(path)  # Hydra takes the last of two equal keys, and 010 for 8.

@@ -51,9 +51,9 @@ from advsweep.tasks.controls import CONTROL, Control
 
 _BLOCK = "a mapping of keys and their values"
 # The keys of a `sweep` node, each with its type and how a message describes it.
-_KEYS: Mapping[str, tuple[type, str]] = {
+_KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "name": (str, "a text"),
-    "seeds": (object, "how many (1 or more), or a list of seeds"),
+    "seeds": ((int, list), "how many (1 or more), or a list of seeds"),
     "tune": (dict, "a mapping such as {key: optimizer.lr, values: [1e-4, 2e-4]}"),
     "race": (object, "true, or a mapping such as {margin: 0.05}"),
     "baseline": (str, "an estimator or a method"),
@@ -140,7 +140,7 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
     for key, value in node.items():
         if key not in _KEYS:
             raise UnknownNameError(f"sweep.{key}: no such key; {nearest(str(key), _KEYS)}")
-        if value is not None:
+        if key == "seeds" or value is not None:
             _expect(value, _KEYS[key][0], f"sweep.{key}", _KEYS[key][1], or_empty=value != "")
     given: dict[str, Dimension] = {}
     for o in overrides:
@@ -167,10 +167,13 @@ def _names() -> str:
     return ", ".join(f"sweep.{key}" for key in _KEYS)
 
 
-def _expect(value: Any, kind: type, where: str, words: str, *, or_empty: bool = False) -> Any:
+def _expect(
+    value: Any, kind: type | tuple[type, ...], where: str, words: str, *, or_empty: bool = False
+) -> Any:
     """Return a value of a sweep file; refuse one of another type, or an empty one."""
     if not isinstance(value, kind) or not (value or or_empty):
-        raise ConfigError(f"{where}: expected {words}, got {value!r}")
+        got = "nothing" if value is None else repr(value)
+        raise ConfigError(f"{where}: expected {words}, got {got}")
     return value
 
 

@@ -85,7 +85,17 @@ def test_defaults_of_hydra_may_stand_in_a_file(file):
         ("sweep:\n  seeds: -1\n", ["mine.yaml, line 2: sweep.seeds: expected how many"]),
         ("sweep:\n  seeds: 1000000\n", ["line 2: sweep.seeds: expected at most 100,000"]),
         ("sweep:\n  sedes: 3\n", ["mine.yaml, line 2: sweep.sedes: no such key", "seeds"]),
-        ("step: 3\n", ["step", "steps"]),
+        ("sweep:\n  seeds:\n", ["line 2: sweep.seeds: expected how many", "got nothing"]),
+        ("sweep:\n  seeds: {from: 0}\n", ["mine.yaml, line 2: sweep.seeds: expected how many"]),
+        ("sweep:\n  seeds: [0, 0.5]\n", ["mine.yaml, line 2: seed: expected an integer"]),
+        ("seed: 0\nstep: 3\n", ["mine.yaml, line 2: step: ", "steps"]),
+        ("\nsteps: true\n", ["mine.yaml, line 2: steps: expected an integer"]),
+        ("seed: 0\noptimizer: {lr: -1}\n", ["mine.yaml, line 2: optimizer.lr: expected > 0"]),
+        (
+            "sweep:\n  common: {steps: 2}\n  blocks:\n    - optimizer.lr: [1, -1]\n",
+            ["mine.yaml, line 4: optimizer.lr: expected > 0"],
+        ),
+        ("defaults: [grop]\nsteps: 2\n", ["mine.yaml': Could not load 'experiment/grop'"]),
         ("sweep: {blocks: [{estimator: grop}]}\n", ["grop", "grpo"]),
     ],
 )
@@ -95,6 +105,11 @@ def test_wrong_file_is_one_line_that_says_where(file, text, words):
     for word in words:
         assert word in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_error_of_an_override_names_no_line_of_the_file(file):
+    with pytest.raises(ConfigError, match=r"^steps: expected an integer"):
+        make_plan([file("steps: 2\n"), "steps=true"])
 
 
 def test_an_experiment_of_a_config_folder_is_read_as_strictly(tmp_path):

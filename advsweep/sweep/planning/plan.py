@@ -245,7 +245,7 @@ def _build_runs(
                 warnings.add(*check_effects(run, values, effects), *run.backend.cautions(run))
             built.append(run)
         except ConfigError as error:
-            errors.add(str(error))
+            errors.add(str(composer.located(point, error)))
     errors.check()
     nodes = {key: settings.get(key) for key in SETTINGS}
     return built, nodes, [*composer.partial_keys, *warnings.lines("warnings")]
