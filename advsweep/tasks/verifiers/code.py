@@ -40,12 +40,13 @@ from advsweep.tasks.verifiers.controls import control_programs
 from advsweep.tasks.verifiers.fences import find_program
 from advsweep.tasks.verifiers.inside import INCONSISTENT, SETTINGS_DIGITS, STARTED
 from advsweep.tasks.verifiers.isolation import (
-    SCRATCH,
     end_with_parent,
     hide_memory,
     landlock_version,
+    scratch_folder,
 )
 from advsweep.tasks.verifiers.outputs import same_output
+from advsweep.tasks.verifiers.packages import PROBE, installed_packages, package_folders
 from advsweep.tasks.verifiers.submission import ProgramTests
 
 # The folder of the module that Python runs before anything else.
@@ -82,13 +83,34 @@ def _folders() -> dict[str, list[str]]:
     paths = [Path(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in inner]
     standard = sysconfig.get_paths()
     paths += [Path(standard[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    paths += [Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    paths += map(Path, package_folders())
     homes = {pwd.getpwuid(os.getuid()).pw_dir, os.environ.get("HOME", "")}
     return {
         # Outer folders first: an inner one is bound into them.
         "python": sorted({str(path) for path in paths if path.exists()}, key=len),
         "hidden": sorted(os.path.realpath(home) for home in homes if home.strip("/")),
     }
+
+
+@functools.cache
+def _unseen_packages(isolation: Isolation) -> list[str]:
+    """Return the installed packages that programs do not find."""
+    verifier = Code(isolation=isolation, seconds=20.0)
+
+    def unseen(names: list[str]) -> list[str]:
+        found = verifier.run(PROBE, ProgramTests("", scripts=((" ".join(names), ""),)))
+        if found.outcome is not Outcome.WRONG or not names:
+            return []
+        if len(names) == 1:
+            return names
+        middle = len(names) // 2
+        return unseen(names[:middle]) + unseen(names[middle:])
+
+    return unseen(installed_packages())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 # The isolation of a program from this machine.
@@ -156,6 +178,15 @@ class Code(Verifier):
             raise ConfigError(
                 f"task.verifier.isolation: 'namespaces' cannot be had here: {reason}; "
                 f"task.verifier.isolation=limits runs programs with the network that this user has"
+            )
+
+        if unseen := _unseen_packages(self.isolation):
+            warnings.warn(
+                f"task.verifier.isolation: programs do not find {len(unseen)} of the packages that "
+                f"are installed here ({_some(unseen)}), and answers that import them are wrong; "
+                f"install them into {sysconfig.get_paths()['purelib']}",
+                AdvsweepWarning,
+                stacklevel=2,
             )
 
     def check_consent(self) -> None:
@@ -263,14 +294,15 @@ class Code(Verifier):
         file = self.file_mb * 2**20
         most = {"CPU": math.ceil(self.seconds), "AS": self.memory_mb * 2**20, "FSIZE": file}
         most |= {"NPROC": self.processes if namespaces else 1, "NOFILE": 64, "CORE": 0}
-        scratch = {"size": _FILES_OF_DISK * file, "files": _FILES}
-        folder = SCRATCH if namespaces else _new_folder()
+        folder = scratch_folder(_folders()["python"]) if namespaces else _new_folder()
+        scratch = {"scratch": folder, "size": _FILES_OF_DISK * file, "files": _FILES}
         settings = json.dumps(
             {
                 "seconds": self.seconds + STARTING_SECONDS,
                 "limits": [(name, n, n) for name, n in most.items()],
                 "root": _folders() | scratch if namespaces else None,
                 "readable": _folders()["python"],
+                "packages": package_folders(),
                 "controls": controls,
             }
         ).encode()

@@ -9,7 +9,7 @@ import unittest as _unittest
 for _case in ({names},):
     _result = _unittest.TestResult()
     _unittest.defaultTestLoader.loadTestsFromTestCase(_case).run(_result)
-    assert _result.testsRun and _result.wasSuccessful()
+    assert _result.wasSuccessful()
 """
 
 # Words of texts that run their own cases.

@@ -54,6 +54,7 @@ def main(modules: set[str]) -> None:
     - `limits`: as `isolation.limit` takes them;
     - `root`: the arguments of `isolation.enter_root`; None without namespaces;
     - `readable`: what else a program may read without namespaces;
+    - `packages`: folders in which the judging process finds packages;
     - `controls`: programs to try in place of that of the order, each by itself.
 
     Only the process of a script returns.
@@ -63,6 +64,7 @@ def main(modules: set[str]) -> None:
     """
     settings = _read_settings()
     settings["modules"] = modules
+    _add_package_folders(settings["packages"])
     # Before anything of the program runs: the order is in this process's standard input.
     isolation.hide_memory()
     isolation.adopt_orphans()  # a daemon would else escape to the system's first process
@@ -91,6 +93,17 @@ def _read_settings() -> dict[str, Any]:
         text += os.read(0, left - len(text))
     settings: dict[str, Any] = json.loads(text)
     return settings
+
+
+def _add_package_folders(folders: list[str]) -> None:
+    """Let programs find packages in folders that the environment or the home folder says.
+
+    They come first, as they do where the environment is read.
+    """
+    missing = [folder for folder in folders if folder not in sys.path]
+    places = [place for place, path in enumerate(sys.path) if path in folders]
+    place = min(places, default=len(sys.path))
+    sys.path[place:place] = missing
 
 
 def _supervise(settings: dict[str, Any], folder: str) -> bool:

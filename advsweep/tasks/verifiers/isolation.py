@@ -62,8 +62,9 @@ _LANDLOCK_WRITE = 0b1_1111_1111_0010  # to write and remove files, to make them 
 _LANDLOCK_SCOPES = 0b11  # abstract sockets and signals
 _LANDLOCK_ABI = {"refer": 2, "truncate": 3, "scopes": 6}
 
-# The only writable folder in namespaces.
-SCRATCH = "/tmp"
+# The only writable folder in namespaces, unless Python or its packages lie in it.
+_SCRATCH = "/tmp"
+_OTHER_SCRATCH = "/scratch"
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
@@ -84,9 +85,8 @@ _SETTINGS = (
 )
 _STATE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_LINKS_TO_SCRATCH = ("/dev/shm", "/var/tmp")
 _LINKS = {
-    "/dev/shm": SCRATCH,
-    "/var/tmp": SCRATCH,
     "/dev/fd": "/proc/self/fd",
     **{f"/dev/std{name}": f"/proc/self/fd/{n}" for n, name in enumerate(("in", "out", "err"))},
 }
@@ -287,12 +287,29 @@ def close_others(*kept: int) -> None:
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
-def enter_root(python: Sequence[str], hidden: Sequence[str], size: int, files: int) -> None:
+def scratch_folder(python: Sequence[str]) -> str:
+    """Return the path of the scratch folder: one that hides none of the folders in `python`.
+
+    A scratch folder around them would let a program put others in their place, for the tests too.
+    """
+    paths = [*python, *map(os.path.realpath, python)]
+    folder = _SCRATCH
+    number = 1
+    while any(os.path.commonpath([path, folder]) in (path, folder) for path in paths):
+        folder = _OTHER_SCRATCH if number == 1 else f"{_OTHER_SCRATCH}{number}"
+        number += 1
+    return folder
+
+
+def enter_root(
+    python: Sequence[str], hidden: Sequence[str], *, scratch: str, size: int, files: int
+) -> None:
     """Make the new root and enter it.
 
     Args:
         python: folders of the interpreter and its packages.
         hidden: folders that stay empty where a system folder contains them, such as homes.
+        scratch: the folder to write to, as of `scratch_folder`.
         size: largest total size in bytes of all files of the scratch folder.
         files: largest number of its files and folders.
 
@@ -326,18 +343,19 @@ def enter_root(python: Sequence[str], hidden: Sequence[str], size: int, files: i
         _bind(places[path], places[path])
     for name in _DEVICES:
         _bind(f"/dev/{name}", f"/dev/{name}")
-    for path in (SCRATCH, "/proc", "/run", "/var"):
+    for path in (scratch, _SCRATCH, "/proc", "/run", "/var"):
         os.makedirs(f"/new{path}", exist_ok=True)
-    for path, target in _LINKS.items():
-        os.symlink(target, f"/new{path}")
+    for path, target in (_LINKS | dict.fromkeys(_LINKS_TO_SCRATCH, scratch)).items():
+        if not os.path.lexists(f"/new{path}"):  # Python may lie there
+            os.symlink(target, f"/new{path}")
     # All mounts below the root; needs Linux 5.12.
     attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
     space = ctypes.c_size_t(ctypes.sizeof(attributes))
     _call("syscall", _MOUNT_SETATTR, _AT_FDCWD, b"/new", _AT_RECURSIVE, attributes, space)
     _mount_proc("/new/proc")
     # Numbers of files are limited as well: empty ones take kernel memory and no room.
-    scratch = f"mode=777,size={size},nr_inodes={files}"
-    _mount("tmpfs", f"/new{SCRATCH}", "tmpfs", _MS_NOSUID | _MS_NODEV, scratch)
+    bounds = f"mode=777,size={size},nr_inodes={files}"
+    _mount("tmpfs", f"/new{scratch}", "tmpfs", _MS_NOSUID | _MS_NODEV, bounds)
     os.chdir("/new")
     _pivot_root(".", ".")
     _call("umount2", b".", _MNT_DETACH)

@@ -57,6 +57,8 @@ LOOSE = {
     "never": "if False:\n    assert f(1) == 2",
     "another module": "if __name__ == 'tests':\n    assert f(1) == 2",
     "no item": "for x in []:\n    assert f(x) == 2",
+    "a class without tests": "import unittest\nclass T(unittest.TestCase):\n    def setUp(self):\n        self.f = f",
+    "tests that are skipped": "import unittest\n@unittest.skip('later')\nclass T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(1), 2)",
     "a coroutine": "async def test_a():\n    assert f(1) == 2",
     "an end": "import sys\nsys.exit(0)\nassert f(1) == 2",
     "itself": "assert f(1) == f(1)",

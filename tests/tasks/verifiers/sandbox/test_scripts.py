@@ -159,6 +159,51 @@ def test_a_script_sees_what_plain_python_shows(
     assert outcome(look, ("", f"{expected}and more")) is Outcome.WRONG
 
 
+# Programs that print, or do not, while Python ends them.
+ENDS = {
+    "__del__": "class A:\n    def __del__(self): print('end')\na = A()",
+    "__del__ in a cycle": "class A:\n    def __del__(self): print('end')\na = A()\na.a = a\ndel a",
+    "__del__ without attributes": "class A:\n    __slots__ = ()\n    def __del__(self): print('end')\na = A()",
+    "__del__ of a base": "class A:\n    def __del__(self): print('end')\nclass B(A): pass\nb = [B()]",
+    "__del__ of a metaclass": "class M(type):\n    def __del__(self): print('end')\nclass A(metaclass=M): pass",
+    "__del__ in an exit handler": "import atexit\nclass A:\n    def __del__(self): print('end')\n@atexit.register\ndef f():\n    global a\n    a = A()",
+    "a metaclass that looks": "class M(type):\n    def __getattribute__(self, name):\n        print(name)\n        return type.__getattribute__(self, name)\nclass A(metaclass=M): pass\na = A()",
+    "__class__": "class A:\n    @property\n    def __class__(self): print('looked')\na = A()",
+    "a generator": "def g():\n    try:\n        yield 1\n    finally:\n        print('end')\na = g()\nprint(next(a))",
+    "a coroutine": "async def f(): pass\na = f()\nprint(1)",
+    "a context manager": "import contextlib\n@contextlib.contextmanager\ndef f():\n    yield\n    print('no')\na = f()\na.__enter__()",
+    "a file": "out = open(1, 'w')\nout.write('7')",
+    "a raw file": "import os\nout = os.fdopen(1, 'wb', 100)\nout.write(b'7')",
+    "the buffer": "import sys\nsys.stdout.buffer.write(b'7')",
+    "another stdout": "import io, sys\nprint(1)\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nprint(2)",
+    "a stdout of texts": "import io, sys\nprint(1)\nsys.stdout = io.StringIO()\nprint(2)",
+    "no stdout": "import sys\nprint(1)\nsys.stdout = None",
+    "a weak reference": "import weakref\nclass A: pass\na = A()\nr = weakref.ref(a, lambda _: print('end'))",
+    "weakref.finalize": "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'end')",
+    "the C library": "import ctypes\nctypes.CDLL(None).printf(b'7')",
+    "own exit handlers": "import atexit\natexit.register(print, 'end')\natexit._run_exitfuncs()\nprint('more')",
+    "own exit handlers in a thread": "import atexit, threading\nthreading.Thread(target=atexit._run_exitfuncs).start()\nprint('more')",
+    "no exit handlers": "import atexit\natexit.register(print, 'end')\natexit._clear()\nprint('more')",
+    "threads": "import threading, time\ndef f():\n    time.sleep(.1)\n    print('end')\nthreading.Thread(target=f).start()",
+    "a thread's locals": "import threading\nclass A:\n    def __del__(self): print('end')\nl = threading.local()\nl.a = A()",
+    "no main": "import sys\nprint(1)\ndel sys.modules['__main__']",
+    "another main": "import sys, types\nprint(1)\nsys.modules['__main__'] = types.ModuleType('__main__')",
+    "a pool": "import concurrent.futures as c\npool = c.ThreadPoolExecutor(1)\npool.submit(print, 7)",
+    "logging": "import logging, logging.handlers\nclass H(logging.handlers.MemoryHandler):\n    def flush(self): print(len(self.buffer))\nlogging.getLogger().addHandler(H(9))",
+    "sys.exit": "import sys\nclass A:\n    def __del__(self): print('end')\na = A()\nsys.exit()",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_script_ends_as_in_plain_python(
+    outcome: Callable[..., Outcome], plainly: Callable[[str, str], str], end: str
+) -> None:
+    expected = plainly(end, "")
+    assert outcome(end, *[("", expected)] * 2) is Outcome.CORRECT, expected
+    assert outcome(end, ("", f"{expected}and more")) is Outcome.WRONG
+
+
 # Right programs for "3 4" on the standard input: they add the numbers.
 SUMS = {
     "input": "a, b = map(int, input().split())\nprint(a + b)",
@@ -293,6 +338,14 @@ WRONG_SCRIPTS = {
     "memory of the parent": "import os\ntry:\n    open(f'/proc/{os.getppid()}/mem', 'rb').read(1)\n    print(7)\nexcept OSError:\n    print(8)",
     "a flood": "import sys\nwhile True:\n    sys.stdout.write('7\\n' * 10**6)",
     "annotations": "def f(x: Nope): pass\nprint(7)",
+    "an error of a subclass": "print(7)\nclass E(BaseException): pass\nraise E",
+    "no traceback": "import sys\nsys.excepthook = lambda *a: None\nprint(7)\nraise ValueError",
+    "an error in the hook": "import sys\ndef hook(*a): raise KeyError\nsys.excepthook = hook\nprint(7)\nraise ValueError",
+    "a detached stdout": "import sys\nout = sys.stdout.detach()\nout.write(b'7')",
+    "an interrupt": "print(7)\nraise KeyboardInterrupt",
+    "no descriptor to write to": "import os\nprint(7, flush=True)\nprint()\nos.close(1)",
+    "an exit in __del__": "import os\nclass A:\n    def __del__(self): os._exit(3)\nprint(7, flush=True)\na = A()",
+    "exit in an exit handler": "import atexit, os\nprint(7)\natexit.register(lambda: os._exit(3))",
     "a child that prints later": "import os, time\nif os.fork():\n    print(8, flush=True)\n    os._exit(0)\ntime.sleep(.2)\nos.lseek(1, 0, 0)\nos.write(1, b'7')",
     "its own stop": "import os, signal\nprint(7, flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)",
 }  # fmt: skip
