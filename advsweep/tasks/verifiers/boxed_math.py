@@ -188,8 +188,26 @@ _UNITS = {
 
 def _units_differ(gold: str, answer: str) -> bool:
     """Return whether two known units measure the same and are not the same."""
-    expected = _UNITS.get(gold) or _UNITS.get(gold.removesuffix("s"))
-    given = _UNITS.get(answer) or _UNITS.get(answer.removesuffix("s"))
-    return (
-        expected is not None and given is not None and expected[0] == given[0] and expected != given
-    )
+    expected, power = _known_unit(gold)
+    given, other_power = _known_unit(answer)
+    if expected is None or given is None or expected[0] != given[0]:
+        return False
+    return expected != given or power != other_power
+
+
+_POWER = re.compile(r"(?P<base>.*?[a-z])\s?\^?\s?(?P<power>[23])")
+_SQUARE_OR_CUBIC = re.compile(r"(?P<word>square|sq\.?|cubic|cu\.?)\s+(?P<base>.+)")
+
+
+def _known_unit(text: str) -> tuple[tuple[str, int] | None, int]:
+    """Return the kind and the place of a unit, None if it is not known, and its power."""
+    power = 1
+    raised = _POWER.fullmatch(text)
+    named = _SQUARE_OR_CUBIC.fullmatch(text)
+    if raised is not None:
+        text = raised["base"]
+        power = int(raised["power"])
+    elif named is not None:
+        text = named["base"]
+        power = 2 if named["word"].startswith("s") else 3
+    return _UNITS.get(text) or _UNITS.get(text.removesuffix("s")), power

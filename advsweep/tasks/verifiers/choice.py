@@ -123,7 +123,7 @@ _LEAD = re.compile(
     r"(?:[\s*_$\"'“”‘’`{~:<]|\\[(\[]|\\(?:text|textbf|mathrm|mathbf|boxed|rm|bf)\s*\{?"
     r"|(?:therefore|thus|hence|then|indeed|actually|just|simply|clearly|likely|probably|definitely|"
     r"most|option|choice|letter|answer|the|is|be|it|that|of|correct|right|best|final|obviously|"
-    r"number)\b,?)*",
+    r"number)\b,?|选项)*",
     re.IGNORECASE,
 )
 _LETTER = re.compile(
@@ -225,6 +225,7 @@ _ENDS = re.compile(
     r"(?:(?i:\b(?:so|thus|therefore|hence|choose|pick|select|is|it's|option|choice|but|be|with|say|"
     r"letter|response|result|solution|leaves|leaving|ans)\b[:.,]?"
     r"\s+(?:(?:it is|it's|option|choice|the|letter)\s+)*)"
+    r"|(?i:\b(?:correct|final)[*_]{0,2}:[*_]{0,2}\s*)"
     r"|(?:选[:：]?|[=-]>|→|⇒|∴)\s*)"
     r"[(\[\"'*$\\{]*(?P<letter>[A-Z])[)\]\"'*$\\}.!。\s]*\Z"
 )
@@ -237,6 +238,7 @@ _DOUBTED = re.compile(
 _IS_CORRECT = re.compile(
     r"(?<![\w'])[(\[*]*(?P<letter>[A-Z])[)\]*]*\s+(?:is|must be)\s+(?:clearly\s+)?"
     r"(?:(?:the|my)\s+)?(?:(?:only|best|final)\s+)?(?:correct|right|answer|best)\b"
+    r"|\b[Oo]nly\s+(?:option\s+)?\(?(?P<only>[A-Z])\)?\s+(?:satisf|works|fits|match|meets)"
     r"|选项\s?(?P<chinese>[A-Z])\s?是?正确"
 )
 _CHOSEN = re.compile(
@@ -266,7 +268,9 @@ def _last_letter(text: str) -> str | None:
     ending = _ENDS.search(tail)
     if ending is not None:
         return None if _DOUBTED.search(tail[: ending.start()]) else ending["letter"]
-    correct = [match["letter"] or match["chinese"] for match in _IS_CORRECT.finditer(tail)]
+    correct = [
+        match["letter"] or match["only"] or match["chinese"] for match in _IS_CORRECT.finditer(tail)
+    ]
     if correct:
         return correct[-1] if len(set(correct)) == 1 else None
     if last_line is not None:

@@ -93,6 +93,7 @@ _LABEL_MARK = re.compile(r"[:=]|\bis\b")
 _BARE_FUNCTIONS = re.compile(
     r"(?<![\\A-Za-z])(sqrt|pi|infty|infinity|exp|ln|log|sin|cos|tan|cdot|times)(?![A-Za-z])"
 )
+_INFINITY = re.compile(rf"{_STYLES}\s*\{{\s*(?:infinity|infty|inf)\s*\}}")
 _NAMES = {"infinity": "\\infty"}
 _ROOT_IN_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _STARS = re.compile(r"\*\*")
@@ -112,6 +113,12 @@ _ONE_LINE = re.compile(
     r"\\begin\{(aligned|align\*?|gathered|split|equation\*?)\}"
     r"((?:[^\\]|\\(?!\\|begin|end)){0,1000})\\end\{\1\}"
 )
+_SIZE = re.compile(r"\\(?:large|Large|LARGE|huge|Huge|small)(?![a-z])\s*")
+_SET_BUILDER = re.compile(
+    r"\A(?:\\left\s*)?\\\{\s*[A-Za-z]\s*(?:\\in\s*\\(?:mathbb|mathbf)\s*\{?\s*R\s*\}?\s*)?"
+    r"(?:\\mid|\\middle\s?\||\||:)(?![a-z])(?P<condition>[^{}]{1,200}?)(?:\\right\s*)?\\\}\Z"
+)
+_PLAIN_TEXT = re.compile(rf"\A{_STYLES}\s*\{{\s*([(\[][-+0-9.,;\s/]{{1,100}}[)\]])\s*\}}\Z")
 _HALF_OPEN = re.compile(r"\A\s*(?:\\left\s*)?([\[\]])([^\[\]]{1,200}?)(?:\\right\s*)?([\[\]])\s*\Z")
 _PLUS_MINUS = re.compile(r"\\pm(?![a-z])")
 _BRACKETS = (("{", "}"), ("(", ")"), ("[", "]"))
@@ -126,8 +133,11 @@ def latex_of(text: str) -> str | None:
     if has_open_dollar(text):
         return None
     text = _from_unicode(text).strip()
+    text = _SET_BUILDER.sub(r"\1", text)
+    text = _PLAIN_TEXT.sub(r"\1", text)
     text = _HALF_OPEN.sub(_with_round_brackets, text)
     text = _ONE_LINE.sub(lambda match: match[2].replace("&", ""), text)
+    text = _SIZE.sub("", text)
     text = _without_label(text)
     text = text.strip().rstrip(".") if not text.endswith("..") else text
     text = _SUBSCRIPT_TEXT.sub(r"_{\1}", text)
@@ -198,6 +208,7 @@ def _without_label(text: str) -> str:
 def _named(text: str) -> str:
     """Return the text with functions and constants as LaTeX commands."""
     text = re.sub(rf"{_STYLES}\s*\{{\s*({'|'.join(_OPERATORS)})\s*\}}", r"\\\1 ", text)
+    text = _INFINITY.sub(r"\\infty ", text)
     text = _BARE_FUNCTIONS.sub(lambda match: _NAMES.get(match[1], f"\\{match[1]}") + " ", text)
     text = text.replace("\\sqrt (", "\\sqrt(").replace("\\exp (", "\\exp(")
     text = _ROOT_IN_PARENTHESES.sub(r"\\sqrt{\1}", text)

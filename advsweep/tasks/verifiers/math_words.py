@@ -187,12 +187,12 @@ _SHORTEST_WORD = 4
 
 
 def _compare_plain_words(gold: str, answer: str) -> bool | None:
-    expected = _bare(gold)
+    expected = _without_article(_bare(gold))
     if _says_no_solution(gold) and _says_no_solution(answer):
         return True
     if not _LETTERS.fullmatch(expected):
         return None
-    given = _bare(answer)
+    given = _without_article(_bare(answer))
     are_styled = "\\text" in gold or "\\math" in gold or "\\text" in answer or " " in expected
     if not are_styled and not _is_word(expected):
         return None
@@ -205,6 +205,14 @@ def _compare_plain_words(gold: str, answer: str) -> bool | None:
     if len(expected) == 1:  # the names of variables
         return expected == given
     return expected.casefold() == given.casefold()
+
+
+_ARTICLE = re.compile(r"(?:(?:it is|it's)\s+)?(?:(?:a|an|the)\s+)?(?=[A-Za-z]{3})", re.IGNORECASE)
+
+
+def _without_article(text: str) -> str:
+    match = _ARTICLE.match(text)
+    return text[match.end() :] if match else text
 
 
 _NO_SOLUTION = frozenset(

@@ -53,6 +53,7 @@ _CHARACTERS = str.maketrans(
         "≅": "≈",
         "°": " degrees ",
         "º": " degrees ",
+        "¢": " cents ",
         "٪": "%",
         "’": "'",
         "“": '"',
@@ -76,7 +77,9 @@ _STYLES = (
     r"|mathnormal|mbox|hbox|bf|rm|bm|boldsymbol|operatorname|displaystyle|emph|underline|boxed"
 )
 _STYLED = re.compile(rf"\\(?:{_STYLES})\*?\s*\{{([^{{}}]*)\}}")
-_STYLE = re.compile(r"\\(?:displaystyle|textstyle|bf|rm|it|left|right|limits|phantom\{\})(?![a-z])")
+_STYLE = re.compile(
+    r"\\(?:displaystyle|textstyle|bf|rm|it|left|right|limits|large|Large|LARGE|huge|Huge|small|phantom\{\})(?![a-z])"
+)
 _COLOR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]{1,20}\}")
 _DELIMITERS = re.compile(r"\\[()\[\]]")
 _NOTHING = re.compile(r"\\!|\\/|\{\}")

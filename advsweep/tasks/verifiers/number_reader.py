@@ -95,10 +95,10 @@ _NUMBER = re.compile(
     r"(?:"
     r"(?P<whole>[0-9]+)\s+(?P<part>[0-9]+)\s?/\s?(?P<parts>[0-9]+)"
     rf"|(?P<above>(?:{_DIGITS})\.?)\s?/\s?(?P<below>-?(?:{_DIGITS}))"
-    rf"|(?P<base>{_DIGITS})\s?(?:\^|\*\*)\s?(?P<power>[+-]?[0-9]{{1,4}})(?![0-9.])"
+    rf"|(?P<base>{_DIGITS})\s?(?:\^|\*\*)\s?(?P<power>[+-]?[0-9]{{1,4}})(?![0-9]|\.[0-9])"
     rf"|(?P<digits>{_DIGITS})(?:[eE](?P<e>[+-]?[0-9]{{1,4}})(?![0-9])"
     r"|\s*[*x]\s*10\s?(?:\^|\*\*)\s?(?P<ten>[+-]?[0-9]{1,4})(?![0-9]))?"
-    r")(?![0-9]|,[0-9]|\.[0-9]|\s?/\s?[0-9])"
+    r")(?![0-9]|,[0-9]|\.[0-9]|\s?/\s?[0-9]|\s?\^)"
     r"|(?<![\w.^\\])(?<!\^[+-])(?P<malformed>[0-9][0-9.,/]*)"
 )
 
@@ -367,6 +367,8 @@ def _with_unit(quantity: Quantity, rest: str) -> Quantity | None:
         return quantity
     if rest.startswith("!"):  # a factorial
         return None
+    if rest.startswith("..") and not quantity.decimals:  # a sequence that goes on
+        return None
     adjacent = not rest.startswith((" ", "-"))
     rest = rest.strip().strip("$\"'").strip()
     if rest.startswith("-") and rest[1:2].isalpha():
@@ -386,8 +388,16 @@ def _with_unit(quantity: Quantity, rest: str) -> Quantity | None:
             return None
     factor = Fraction(1, 100) if match["percent"] else Fraction(1)
     if words:
-        factor *= _FACTORS.get(words[0].lower().rstrip("."), Fraction(1))
+        factor *= _factor_of(words[0])
     return quantity._replace(factor=factor, unit=unit.lower())
+
+
+def _factor_of(word: str) -> Fraction:
+    """Return what the first word behind a number multiplies it by, such as "million" or "万元"."""
+    name = word.lower().rstrip(".")
+    if not name.isascii():
+        name = name[0]
+    return _FACTORS.get(name, Fraction(1))
 
 
 def _is_unit(word: str, *, adjacent: bool, last: bool) -> bool:

@@ -93,12 +93,14 @@ _NEGATED = re.compile(
 _END_OF_CLAUSE = re.compile(
     r"\n|[.!?](?=\s|$|[*_\"')\]])|;|</|<\|"
     r"|\s[-\u2013\u2014]\s(?=[A-Za-z])"
+    r"|。|，(?=[不因所其即共])"
     r"|,?\s(?:because|since|as (?:she|he|they|it|there|the)|which|where|so|not)\s"
 )
 _EXPLANATION = re.compile(
-    r"\((?:[^()]{0,80}[0-9]\s*[-+*/×÷=x]\s*[$0-9][^()]{0,80}"
+    r"\((?:[^()]{0,80}[0-9]\s?(?:[A-Za-z]{1,8}\s)?[-+*/×÷=x]\s*[$0-9][^()]{0,80}"
     r"|(?:not|instead of|rather than)\b[^()]{0,80})\)"
 )
+_FUNCTION = re.compile(r"(?:(?<![a-z])(?:sqrt|ln|log|sin|cos|tan|binom)|√)\s?[{(]?\s?\Z")
 _OPERATOR = re.compile(r"[ ]?[+*/÷][ ]?\$?|[ ][-x][ ]\$?")
 # A number behind these words belongs to what is counted: "18 dollars for 3 days".
 _ADJUNCT = re.compile(
@@ -200,9 +202,17 @@ def _last_number(text: str) -> Quantity | None:
     if not found and len(text) > _TAIL:
         plain = _marks_removed(text)
         found = tokens(plain)
+    if not found or _is_part_of_a_formula(plain, found[-1]):
+        return None
     if len(found) > 1 and _is_operand(plain, found[-2], found[-1]):
         return None
-    return found[-1].quantity if found else None
+    return found[-1].quantity
+
+
+def _is_part_of_a_formula(text: str, number: Token) -> bool:
+    r"""Return whether a number stands in a root, or before a variable, as in `\sqrt{75}`."""
+    before = text[max(0, number.start - 12) : number.start]
+    return _FUNCTION.search(before) is not None or multiplies_a_variable(text, number)
 
 
 def _is_operand(text: str, before: Token, last: Token) -> bool:

@@ -14,7 +14,7 @@ _MOST_STATEMENTS = 20
 # What may stand between the word and its answer: "**Answer:** ", "answer to this question is ".
 _LINK = re.compile(
     r"s?[*_\s\"'\])]{0,6}"
-    r"(?:(?:correcta|correcte|correta|corretta|finale?)\s)?"
+    r"(?:(?:correcta|correcte|correta|corretta|finale?)(?:\s|(?=[:：])))?"
     r"(?:(?:to|of|for|in|choice|option|here)\b[^.:\n=?!]{0,60}?\s)?"
     r"(?:(?:is|are|was|will be|would be|should be|must be|has to be|seems to be|be"
     r"|es|ist|est|è|é)\b"
