@@ -146,7 +146,8 @@ _IN_PARENTHESES = re.compile(
     r"(?<!\w)[(\[]([A-Z])[)\]]|\b(?:[Oo]ption|[Cc]hoice)\s+([A-Z])\b(?!['’])"
 )
 _ANOTHER = re.compile(
-    r"[)\]}*_$\"'\s.]*(?:(?P<weak>[,;])|/|&|\+|、|和|或者?|与|\band\b|\bor\b|\bas well as\b)\s*"
+    r"[)\]}*_$\"'\s.]*(?:(?P<weak>[,;])|/|&|\+|、|和|或者?|与|\band\b|\bor\b"
+    r"|\bas well as\b|\b(?:ou|oder|und|o|y|e|или|и)\b)\s*"
     r"(?:(?:and|or|also|possibly|maybe|perhaps|either|option|choice|answer|both)\s+)*"
     r"[(\[\"'*${\\]*(?P<other>[A-Z])(?![\w'’])(?P<behind>.{0,30})",
     re.DOTALL,
@@ -226,7 +227,7 @@ _ENDS = re.compile(
     r"letter|response|result|solution|leaves|leaving|ans)\b[:.,]?"
     r"\s+(?:(?:it is|it's|option|choice|the|letter)\s+)*)"
     r"|(?i:\b(?:correct|final)[*_]{0,2}:[*_]{0,2}\s*)"
-    r"|(?:选[:：]?|[=-]>|→|⇒|∴)\s*)"
+    r"|(?:选择?[:：]?|(?:\A|(?<=\n)|(?<=[.:,] ))(?:[=-]>|→|⇒|∴))\s*)"
     r"[(\[\"'*$\\{]*(?P<letter>[A-Z])[)\]\"'*$\\}.!。\s]*\Z"
 )
 _DOUBTED = re.compile(

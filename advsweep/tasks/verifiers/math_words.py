@@ -156,7 +156,9 @@ def _compare_bases(gold: str, answer: str) -> bool | None:
         return expected == given
     based = expected or given
     other = _bare(answer if expected is not None else gold)
-    return based is not None and other.lower() == based[0]
+    if based is None or other.lower() != based[0]:
+        return False
+    return expected is not None or based[1] in {"10", "ten"}
 
 
 def _based(text: str) -> tuple[str, str] | None:
