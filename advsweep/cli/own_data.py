@@ -32,10 +32,13 @@ _MOST_HELD_OUT = 100
 _SHARE = 5  # one problem of so many is held out
 _HELD_OUT_SPLITS = ("test", "validation", "valid", "val", "dev", "eval")
 _SHOTS = 3
+_FEWEST_PROBLEMS = 2
 _MOST_TOKENS = 256
 _CODE_DEADLINE = 60.0
 _HALF = 0.5
 _HUB_MODEL = re.compile(r"[\w.-]+/[\w.-]+")
+_LETTER = re.compile(r"[A-Z]|\([A-Z]\)")
+_DECIMAL_COMMA = re.compile(r"-?[0-9]+,(?:[0-9]{1,2}|[0-9]{4,})")
 _PLAIN_PLACE = re.compile(r"[\w./~:@-]+")
 
 # Columns with long texts that are no part of a question.
@@ -180,12 +183,13 @@ def _hint_at_hub(data: str, place: str) -> None:
 def _form(rows: Rows, settings: Mapping[str, Any]) -> Form:
     """Return the form of the rows, and refuse one that leaves doubts."""
     options = settings.get("options_column", ())
+    context = settings.get("context_column")
     form = recognise(
         rows,
         Given(
             question=settings.get("question_column", ""),
             gold=settings.get("gold_column", ""),
-            context=settings.get("context_column", ""),
+            context=None if context is None else str(context),
             options=(options,) if isinstance(options, str) and options else tuple(options),
             tests=settings.get("tests_column", ""),
             lists=settings.get("gold_lists", "auto"),
@@ -194,11 +198,17 @@ def _form(rows: Rows, settings: Mapping[str, Any]) -> Form:
         ),
     )
     if form.doubts:
-        words = re.sub(r"task\.question_column=", "--question ", form.doubts[0])
-        words = re.sub(r"task\.gold_column=", "--answer ", words)
-        words = re.sub(r"task\.(\w+)=", r"--set \1=", words)
-        raise FormError(f"--data: {words}", shown_rows(rows, list(rows[0])))
+        raise _refusal(f"--data: {form.doubts[0]}", rows)
     return form
+
+
+def _refusal(message: str, rows: Rows) -> FormError:
+    """Return an error that shows the first rows, with what to type in the words of the command."""
+    words = re.sub(r"task\.question_column=", "--question ", message)
+    words = re.sub(r"task\.gold_column=", "--answer ", words)
+    words = re.sub(r"task\.(\w+)=", r"--set \1=", words)
+    names = dict.fromkeys(name for row in rows[:_LOOKED_AT] for name in row)
+    return FormError(words, shown_rows(rows, list(names)))
 
 
 def _columns(form: Form) -> dict[str, Any]:
@@ -247,10 +257,8 @@ def _complete(
     """
     has_split = not Path(options["data"]).is_file() and options.get("held_out_split", "test")
     split = {} if has_split else {"train_split": "", "held_out_split": "train", "held_out": 0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AdvsweepWarning)  # the task says them again
-        everything = make_problems(_dataset({**options, "prompt": "{question}", **split}))
-    problems = [problem for split in everything.splits.values() for problem in split]
+    everything = _dataset({**options, "prompt": "{question}", **split})
+    problems = _all_problems(everything, rows)
     verifier, reason = _verifier(problems, form)
     task = {**options, "verifier": verifier}
     if not has_split and "held_out_data" not in settings:
@@ -265,8 +273,43 @@ def _complete(
     task |= settings
     built = _dataset(task)
     problem = built.problems(Split.TRAIN)[0]
-    _check(built)
+    try:
+        _check(built)
+    except ConfigError as error:
+        if not str(error).startswith("task.gold_column"):
+            raise
+        words = "task.gold_column=COL, task.gold_part=PART or task.verifier=NAME"
+        raise _refusal(f"{error}: {words}", rows) from error
     return task, reason, problem
+
+
+def _all_problems(task: Dataset, rows: Rows) -> list[Problem]:
+    """Return the problems of all splits, of which there are two at least.
+
+    Raises:
+        FormError: a row cannot be read, or too few can; shows the first rows.
+    """
+    # The task of the sweep file warns of the same rows again.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AdvsweepWarning)
+        try:
+            splits = make_problems(task).splits
+        except FormError:
+            raise
+        except ConfigError as error:
+            words = "task.question_column=COL task.gold_column=COL"
+            raise _refusal(
+                f"{error}; mend such rows, leave them out, or name other columns: {words}", rows
+            ) from error
+    problems = [problem for split in splits.values() for problem in split]
+    if len(problems) < _FEWEST_PROBLEMS:
+        reasons = "".join(f"; {warning.message}" for warning in caught)
+        raise _refusal(
+            f"--data: expected {_FEWEST_PROBLEMS} different problems or more, one to train on and "
+            f"one to hold out, got {len(problems)} in {counted(len(rows), 'row')}{reasons}",
+            rows,
+        )
+    return problems
 
 
 def _dataset(options: Mapping[str, Any]) -> Dataset:
@@ -318,7 +361,7 @@ def _verifier(problems: Sequence[Problem], form: Form) -> tuple[Any, str]:
         return "choice", "the questions have options"
     if not unread:
         return "numeric", "all answers are numbers"
-    if all(len(text) == 1 and text in string.ascii_uppercase for text in answers):
+    if all(_LETTER.fullmatch(text) for text in answers):
         return "choice", "all answers are letters"
     words = [text for text in answers if is_words(text)]
     if len(words) > _HALF * len(answers):
@@ -326,7 +369,14 @@ def _verifier(problems: Sequence[Problem], form: Form) -> tuple[Any, str]:
             {"name": "regex", "ignore_case": True},
             f"most answers are words, such as {words[0][:40]!r}",
         )
-    return "boxed_math", f"not all answers are numbers, such as {unread[0][:40]!r}"
+    reason = f"not all answers are numbers, such as {unread[0][:40]!r}"
+    commas = [text for text in unread if _DECIMAL_COMMA.fullmatch(text)]
+    if commas:
+        reason += (
+            f"; {commas[0]!r} is read as two numbers: if it is one, write its decimal comma as a "
+            "point"
+        )
+    return "boxed_math", reason
 
 
 def _answers(reference: Mapping[str, Any]) -> Sequence[str]:

@@ -36,6 +36,7 @@ _SHOWN = 60  # largest number of characters of a value in a message
 _MOST_SPELLED = 1000
 _LONGEST_DECODED = 2**24  # characters of a text that is read as a list or an object
 _OPTION_MARK = re.compile(r"(?:^|(?<=[\s,;]))\(?([A-Za-z])\s?\)\s*")
+_OPTION_LINE = re.compile(r"\(?(?P<letter>[A-Z])[.:)]\s*(?P<text>\S.*)")
 
 
 class CellError(ValueError):
@@ -129,6 +130,21 @@ def is_gap(value: Any) -> bool:
     if isinstance(value, Mapping):
         return not value
     return isinstance(value, list) and all(is_gap(item) for item in value)
+
+
+def only_item(value: Any) -> Any:
+    """Return the item of a list of one; any other value as it is.
+
+    A number in brackets in a text, such as "[2]", may be the text of an option.
+
+    >>> only_item(["C"]), only_item("['C']"), only_item("[2]"), only_item(["A", "C"])
+    ('C', 'C', '[2]', ['A', 'C'])
+    """
+    items = decoded(value)
+    if not isinstance(items, list) or len(items) != 1:
+        return value
+    is_text_of_number = isinstance(value, str) and not isinstance(items[0], str)
+    return value if is_text_of_number else items[0]
 
 
 def brief(value: object) -> str:
@@ -397,7 +413,12 @@ def _labelled(labels: Any, texts: Sequence[Any]) -> Options | None:
 
 
 def _options_of_text(text: str) -> Options | None:
-    """Read "a ) 38 , b ) 27 , c ) 30", as in MathQA, or a line for each option."""
+    """Read "a ) 38 , b ) 27 , c ) 30", as in MathQA, or a line such as "A. 38" for each option."""
+    lines = [_OPTION_LINE.fullmatch(line.strip()) for line in text.strip().splitlines()]
+    labelled = [line for line in lines if line is not None]
+    letters = "".join(line["letter"] for line in labelled)
+    if len(lines) == len(labelled) > 1 and _is_alphabet(letters):
+        return Options(tuple(line["text"] for line in labelled), tuple(letters))
     marks = [*_OPTION_MARK.finditer(text)]
     letters = "".join(mark[1].upper() for mark in marks)
     if len(marks) < 2 or text[: marks[0].start()].strip() or not _is_alphabet(letters):

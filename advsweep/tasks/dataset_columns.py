@@ -82,7 +82,7 @@ def _option_columns(task: Any, rows: Rows) -> tuple[str, ...]:
 def _recognised(columns: Columns, task: Any, rows: Rows) -> Columns:
     """Add the columns of the data's form; what it leaves in doubt is a warning."""
     given = Given(
-        context=columns.context,
+        context=columns.context or None,
         options=columns.options,
         lists=task.gold_lists,
         first_option=columns.first_option,

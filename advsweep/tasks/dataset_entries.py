@@ -19,6 +19,7 @@ from advsweep.tasks.dataset_cells import (
     cell,
     is_gap,
     letter_place,
+    only_item,
     place_of,
     read_answers,
     read_context,
@@ -153,7 +154,7 @@ def _reference(
     if is_gap(value):
         return Gap("answer")
     if choice is not None:
-        return {"answer": _letter(row, value, columns, part, number)}
+        return {"answer": _letter(row, only_item(value), columns, part, number)}
     try:
         answers = read_answers(value)
     except RoundedError:
@@ -208,7 +209,7 @@ def _letter(
         )
         raise _unfit("gold", columns.gold, expected, number, value)
     if isinstance(text, str) and letter_place(text.strip(), count) == place:
-        return text
+        return text.upper()  # as the options are shown
     return chr(ord("A") + place)
 
 

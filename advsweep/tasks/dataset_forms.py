@@ -19,10 +19,12 @@ from advsweep.tasks.dataset_cells import (
     CellError,
     brief,
     cell,
+    decoded,
     is_gap,
     is_python,
     letter_place,
     messages_of,
+    only_item,
     read_answers,
     read_context,
     read_options,
@@ -95,11 +97,15 @@ class Form:
 
 @dataclass(frozen=True)
 class Given:
-    """What the user has said of the columns; empty for what is to be recognised."""
+    """What the user has said of the columns; empty for what is to be recognised.
+
+    Attributes:
+        context: empty: there is none; None: to be recognised.
+    """
 
     question: str = ""
     gold: str = ""
-    context: str = ""
+    context: str | None = None
     options: tuple[str, ...] = ()
     tests: str = ""
     lists: str = "auto"
@@ -152,12 +158,25 @@ def _question(rows: Rows, columns: Sequence[str], given: Given) -> str:
     candidates = [column for column in named(columns, QUESTIONS) if column not in taken]
     fitting = [column for column in candidates if _share(rows, _is_question, column) >= _HALF]
     if not fitting:
-        raise _unknown("a column of questions", rows, columns)
+        reason = _reason(candidates[0], rows) if candidates else ""
+        raise _unknown("a column of questions", rows, columns, known=reason)
     question = fitting[0]
     # `instruction` and `input` of Alpaca: the input is the question where all rows have one.
     inputs = [c for c in fitting if plain_name(c) == "input"]
     is_alpaca = plain_name(question) == "instruction" and bool(inputs)
     return inputs[0] if is_alpaca and all(_is_question(r, inputs[0]) for r in rows) else question
+
+
+def _reason(column: str, rows: Rows) -> str:
+    """Return why a column that is called questions has none in most rows."""
+    for number, row in enumerate(rows, start=1):
+        try:
+            read_question(cell(row, column))
+        except CellError as error:
+            return (
+                f"'{column}' has something else in row {number} (expected {str(error).strip(',')})"
+            )
+    return f"'{column}' is empty in most rows"
 
 
 def _is_question(row: dict[str, Any], column: str) -> bool:
@@ -168,7 +187,7 @@ def _is_question(row: dict[str, Any], column: str) -> bool:
 
 
 def _with_context(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> Form:
-    if given.context:
+    if given.context is not None:
         return replace(form, context=given.context)
     names: tuple[str, ...] = CONTEXTS
     if plain_name(form.question) == "input":
@@ -187,7 +206,7 @@ def _with_context(form: Form, rows: Rows, columns: Sequence[str], given: Given) 
         doubt = (
             f"'{column}' seems to have texts before the questions that cannot be read, such as "
             f"{brief(present[0][column])}: expected a text or a list of texts; write it so, or "
-            "take the column out"
+            "leave it out: task.context_column="
         )
         return replace(form, doubts=(*form.doubts, doubt))
     return form
@@ -210,7 +229,8 @@ def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:
         if number is not None:
             raise FormError(
                 f"task.data: expected problems of text alone, got images in '{column}' (row "
-                f"{number}); leave out such rows and the column, or take another data set"
+                f"{number}); leave out such rows and the column, or take another data set",
+                shown_rows(rows, list(dict.fromkeys(name for row in rows for name in row)), number),
             )
 
 
@@ -220,6 +240,12 @@ def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:
 def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
     for column in named(columns, OPTIONS):
         if _share(rows, _has_options, (column,)) >= _HALF:
+            return (column,)
+    for column in named(columns, ("answers",)):
+        # ReClor's options, beside which the label is the place of the right one.
+        labels = named(columns, ("label", "correct", "answeridx", "answerindex"))
+        is_plain = "." not in column and _share(rows, _has_plain_options, column) >= _HALF
+        if is_plain and any(_has_places(rows, label, column) for label in labels):
             return (column,)
     families: dict[str, list[tuple[str, str]]] = {}
     for column in columns:
@@ -282,12 +308,29 @@ def _has_options(row: dict[str, Any], columns: tuple[str, ...]) -> bool:
     return options is not None and len(options.texts) > 1
 
 
+def _has_plain_options(row: dict[str, Any], column: str) -> bool:
+    value = decoded(row.get(column))
+    is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return is_list and _has_options(row, (column,))
+
+
+def _has_places(rows: Rows, column: str, options: str) -> bool:
+    """Return whether most rows have the place of an option in one column, or its letter."""
+
+    def holds(row: dict[str, Any]) -> bool:
+        value = str(row.get(column)).strip()
+        is_place = re.fullmatch(r"[0-9]{1,2}|[A-J]", value) is not None
+        return is_place and _names_an_option(row, column, (options,))
+
+    return "." not in column and _share(rows, holds) >= _HALF
+
+
 def _first_option(rows: Rows, gold: str, options: tuple[str, ...]) -> tuple[int | None, str]:
     """Return the number of the first option where answers are places of options, and a doubt."""
     places, most = [], 0
     is_named = True
     for row in rows:
-        value = cell(row, gold)
+        value = only_item(cell(row, gold))
         if is_gap(value) or not _has_options(row, options):
             continue
         read = read_options(row, options)
@@ -363,7 +406,8 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
             f"no column of answers can be read by a verifier: '{column}' {what}, such as "
             f"{brief(cell(rows[0], column))}; task.gold_column=COL names another"
         )
-    raise _unknown("a column of answers", rows, columns, question=form.question)
+    known = f"questions are in '{form.question}'"
+    raise _unknown("a column of answers", rows, columns, known=known)
 
 
 def _targets(columns: Sequence[str]) -> list[str]:
@@ -438,7 +482,7 @@ def _is_verifiable(rows: Rows, column: str, form: Form, part: AnswerPart) -> boo
 
 
 def _names_an_option(row: dict[str, Any], column: str, columns: tuple[str, ...]) -> bool:
-    value = cell(row, column)
+    value = only_item(cell(row, column))
     if is_gap(value) or not isinstance(value, (str, int, float)):
         return False
     try:
@@ -567,13 +611,13 @@ def _level_of(value: Any) -> int | None:
 # Refusals
 
 
-def _unknown(expected: str, rows: Rows, columns: Sequence[str], question: str = "") -> FormError:
+def _unknown(expected: str, rows: Rows, columns: Sequence[str], known: str) -> FormError:
     tops = list(dict.fromkeys(name for row in rows for name in row))
     names = ", ".join(f"'{name}'" for name in tops[:_MOST_SHOWN]) or "none"
     entries = [name for name in columns if name not in tops]
     if entries:
         names += f" (and {', '.join(repr(name) for name in entries[:_MOST_SHOWN])})"
-    shown = question and f"questions are in '{question}'; "
+    shown = f"{known}; " if known else ""
     return FormError(
         f"task.data: expected {expected}, got {names}; {shown}name the columns: "
         "`advsweep init --data FILE --model PATH --question COL --answer COL`, or "
@@ -582,11 +626,19 @@ def _unknown(expected: str, rows: Rows, columns: Sequence[str], question: str = 
     )
 
 
-def shown_rows(rows: Rows, columns: Sequence[str]) -> list[str]:
-    """Return lines that show the first rows, with all columns and cut values."""
+def shown_rows(rows: Rows, columns: Sequence[str], odd: int = _SHOWN_ROWS) -> list[str]:
+    """Return lines that show two rows, with all columns and cut values.
+
+    Args:
+        odd: the number of a row, from 1, that is shown beside the first one.
+    """
     width = min(24, max((len(name) for name in columns), default=0))
     lines = []
-    for number, row in enumerate(rows[:_SHOWN_ROWS], start=1):
+    second = max(odd, _SHOWN_ROWS)
+    for number in (1, second):
+        if number > len(rows):
+            break
+        row = rows[number - 1]
         lines.append(f"row {number}:")
         present = [name for name in columns if name in row]
         lines += [f"  {name:<{width}}  {brief(row[name])}" for name in present[:_MOST_SHOWN]]

@@ -14,6 +14,36 @@ from advsweep.tasks.dataset_cells import decoded
 Rows = Sequence[dict[str, Any]]
 
 _DEPTH = 3  # of entries of objects
+_ACCENTED = re.compile("[à-ÿ]")
+
+# In Chinese, Japanese, Korean, Russian, Spanish, Portuguese, Italian, German and French; English
+# names come first.
+_QUESTIONS_ABROAD = (
+    "问题",
+    "題目",
+    "题目",
+    "問題",
+    "질문",
+    "문제",
+    "вопрос",
+    "pregunta",
+    "pergunta",
+    "domanda",
+    "frage",
+    "aufgabe",
+    "énoncé",
+)
+_GOLDS_ABROAD = (
+    "答案",
+    "答え",
+    "정답",
+    "ответ",
+    "respuesta",
+    "resposta",
+    "risposta",
+    "antwort",
+    "réponse",
+)
 
 # docs/tasks.md has these lists, and a test compares them.
 QUESTIONS = (
@@ -47,6 +77,7 @@ QUESTIONS = (
     "text",
     "content",
     "q",
+    *_QUESTIONS_ABROAD,
 )
 CONTEXTS = (
     "body",
@@ -58,6 +89,8 @@ CONTEXTS = (
     "premise",
     "background",
     "document",
+    "puzzle",
+    "scenario",
 )
 OPTIONS = ("options", "choices", "answerchoices", "answeroptions", "endings", "candidates")
 # Columns of one option each: a prefix and a letter or a number.
@@ -93,10 +126,17 @@ GOLDS = (
     "aliases",
     "expectedoutput",
     "numericalanswer",
+    "answernumber",
+    "answervalue",
+    "answerletter",
+    "golden",
+    "goldlabel",
+    "groundtruthanswer",
     "gt",
     "reference",
     "expected",
     "a",
+    *_GOLDS_ABROAD,
 )
 # Texts at the end of which the answer is.
 WORKED = (
@@ -162,8 +202,15 @@ def _add_entries(names: dict[str, None], prefix: str, value: Any, depth: int) ->
 
 
 def plain_name(column: str) -> str:
-    """Return a name as the lists above have it: `Final Answer` and `final_answer` are the same."""
-    return re.sub(r"[^a-z0-9]", "", column.lower())
+    """Return a name as the lists above have it: `Final Answer` and `final_answer` are the same.
+
+    Letters of other alphabets count where there are no others, so that `Answer (答案)` is `answer`.
+    """
+    name = column.lower()
+    words = re.sub(r"[\W_]", "", name)
+    latin = re.sub(r"[^a-z0-9]", "", name)
+    is_foreign = not latin or bool(_ACCENTED.search(words))
+    return words if is_foreign else latin
 
 
 def named(columns: Iterable[str], names: Sequence[str]) -> list[str]:

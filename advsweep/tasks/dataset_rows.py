@@ -123,11 +123,24 @@ def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
         chosen = [file for file in inner if file.suffix in _ENDINGS and file.is_file()]
     if not chosen:
         names = ", ".join(file.name for file in found) or "none"
+        folders = _folders_with(folder, split)
+        if folders:
+            raise ConfigError(
+                f"task.data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in "
+                f"'{folder}', got the folders {', '.join(folders)} with one each: "
+                f"task.subset={folders[0]} takes one (advsweep init: --set subset={folders[0]})"
+            )
         raise ConfigError(
             f"task.data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in '{folder}', "
             f"got {names}; name the splits by train_split and held_out_split, or give a file"
         )
     return chosen
+
+
+def _folders_with(folder: Path, split: str) -> list[str]:
+    """Return the names of the folders that have files of a split, such as `main` and `socratic`."""
+    files = (file for file in sorted(folder.glob(f"*/{split}[-.]*")) if file.suffix in _ENDINGS)
+    return list(dict.fromkeys(file.parent.name for file in files if split))
 
 
 @functools.lru_cache(maxsize=16)

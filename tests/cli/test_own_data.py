@@ -12,6 +12,7 @@ import yaml
 from advsweep.cli import own_data
 from advsweep.cli.own_data import propose
 from advsweep.errors import ConfigError
+from advsweep.tasks.dataset_forms import FormError
 
 SUMS = [(f"What is {a} + {a}?", str(2 * a)) for a in range(20)]
 SUM_ROWS = [{"question": q, "answer": a} for q, a in SUMS]
@@ -69,7 +70,7 @@ def test_answers_choose_the_verifier(tmp_path, answers, verifier):
 
 
 def test_columns_are_not_told_by_their_length(in_process, tmp_path):
-    rows = [{"n": 1, "frage": q, "loesung": a, "note": None} for q, a in SUMS]
+    rows = [{"n": 1, "sum": q, "outcome": a, "note": None} for q, a in SUMS]
     data = write_lines(tmp_path / "p.jsonl", rows)
     command = ["init", str(tmp_path / "a"), "--data", data, "--model", "owner/model"]
     code, out, err = in_process(*command)
@@ -77,17 +78,17 @@ def test_columns_are_not_told_by_their_length(in_process, tmp_path):
     assert not out
     assert not (tmp_path / "a").exists()
     first, *shown = err.splitlines()
-    assert "expected a column of questions, got 'n', 'frage', 'loesung', 'note'" in first
+    assert "expected a column of questions, got 'n', 'sum', 'outcome', 'note'" in first
     assert "--question COL --answer COL" in first
     assert shown == [
-        *("row 1:", "  n        1", "  frage    'What is 0 + 0?'", "  loesung  '0'"),
+        *("row 1:", "  n        1", "  sum      'What is 0 + 0?'", "  outcome  '0'"),
         "  note     None",
-        *("row 2:", "  n        1", "  frage    'What is 1 + 1?'", "  loesung  '2'"),
+        *("row 2:", "  n        1", "  sum      'What is 1 + 1?'", "  outcome  '2'"),
         "  note     None",
     ]
-    code, out, err = in_process(*command, "--question", "frage", "--answer", "loesung")
+    code, out, err = in_process(*command, "--question", "sum", "--answer", "outcome")
     assert code == 0, err
-    assert "Read: 20 rows; questions in 'frage', answers in 'loesung'." in out
+    assert "Read: 20 rows; questions in 'sum', answers in 'outcome'." in out
 
 
 @pytest.mark.parametrize("gpu", [True, False])
@@ -315,3 +316,64 @@ def test_a_url_is_no_data(in_process):
     code, _, err = in_process("describe", "file", "--set", "data=https://me:word@host/p.jsonl")
     assert code == 2
     assert "word" not in err
+
+
+def refused(path, **options):
+    """Returns the message of a refusal, which shows two rows."""
+    with pytest.raises(FormError) as raised:
+        propose(path, **options)
+    rows = [line for line in raised.value.details if line.startswith("row ")]
+    assert rows == ["row 1:", "row 2:"]
+    return str(raised.value)
+
+
+def test_an_odd_row_is_refused_with_two_rows(tmp_path, no_gpu):
+    rows = [*SUM_ROWS, {"question": "How many?", "answer": {"value": 5}}]
+    message = refused(write_lines(tmp_path / "p.jsonl", rows))
+    assert "in 'answer' of row 21, got {'value': 5}" in message
+    assert message.endswith("name other columns: --question COL --answer COL")
+
+
+def test_answers_that_no_verifier_reads_are_refused_with_two_rows(tmp_path, no_gpu):
+    rows = [{"question": f"Sort {n}.", "answer": f"1 3 {n}"} for n in range(8)]
+    path = write_lines(tmp_path / "p.jsonl", rows)
+    assert "--answer COL, --set gold_part=PART or --set verifier=NAME" in refused(path)
+    chosen = propose(path, settings={"verifier": "regex"})
+    assert chosen.task["verifier"] == "regex"
+
+
+def test_equal_questions_alone_are_refused_with_the_reason(tmp_path, no_gpu):
+    rows = [{"question": "Which one?", "answer": n} for n in range(8)]
+    message = refused(write_lines(tmp_path / "p.jsonl", rows))
+    assert "got 1 in 8 rows; left out 7" in message
+    assert "another answer: rows 1 and 2" in message
+
+
+def test_a_context_may_be_left_out(tmp_path, no_gpu):
+    rows = [{**row, "context": {"title": ["a"], "sentences": [["A is."]]}} for row in SUM_ROWS]
+    path = write_lines(tmp_path / "p.jsonl", rows)
+    assert "leave it out: --set context_column=" in refused(path)
+    proposal = propose(path, settings={"context_column": ""})
+    assert proposal.problem.prompt.endswith(rows[0]["question"])
+
+
+@pytest.mark.parametrize("letters", [["A", "(B)"], ["(A)", "(C)"]])
+def test_letters_in_brackets_are_a_choice(tmp_path, no_gpu, letters):
+    rows = [{"question": f"Which, (A) or (B) {n}?", "answer": letters[n % 2]} for n in range(8)]
+    assert propose(write_lines(tmp_path / "p.jsonl", rows)).task["verifier"] == "choice"
+
+
+def test_decimal_commas_are_named(tmp_path, no_gpu):
+    rows = [{"question": f"Half of {n}?", "answer": f"{n},5"} for n in range(8)]
+    reason = propose(write_lines(tmp_path / "p.jsonl", rows)).reason
+    assert "'0,5' is read as two numbers: if it is one, write its decimal comma as a" in reason
+
+
+def test_a_folder_of_subsets_names_them(tmp_path):
+    for name in ("main", "socratic"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        write_lines(tmp_path / "set" / name / "train.jsonl", SUM_ROWS)
+    with pytest.raises(ConfigError, match=r"folders main, socratic .* --set subset=main"):
+        propose(str(tmp_path / "set"))
+    proposal = propose(str(tmp_path / "set"), settings={"subset": "main", "held_out": 4})
+    assert (proposal.rows, proposal.held_out) == (20, 4)

@@ -309,7 +309,7 @@ FORMS: dict[str, tuple[Callable[[int], Row], str, Any]] = {
             "category": "gain",
         },
         SHOWN.format(n=1),
-        "c",
+        "C",
     ),
     "aqua-rat": (
         lambda n: {
@@ -1121,3 +1121,77 @@ def test_marks_of_answers_are_no_answers() -> None:
     rows = [{"question": f"{n}?", "answer": f"{n}", "correct": True} for n in range(9)]
     form = recognise(rows)
     assert (form.gold, form.doubts) == ("answer", ())
+
+
+def test_texts_before_a_choice_called_answers_are_options() -> None:
+    rows = [
+        {"context": "All are.", "question": f"{n}?", "answers": ["a", "b", "c"], "label": n % 3}
+        for n in range(9)
+    ]
+    form = recognise(rows)
+    assert (form.gold, form.options, form.first_option) == ("label", ("answers",), 0)
+
+
+def test_spellings_beside_an_answer_are_no_options() -> None:
+    rows = [{"question": f"{n}?", "answer": "2", "answers": ["2", "2.0"]} for n in range(9)]
+    form = recognise(rows)
+    assert (form.gold, form.options) == ("answer", ())
+    labelled = [{"question": f"{n}?", "label": "x", "answers": ["x", "y"]} for n in range(9)]
+    assert recognise(labelled).options == ()
+
+
+@pytest.mark.parametrize("gold", [["B"], "['B']", [1], ["green"]])
+def test_a_list_of_one_names_an_option(write: Write, gold: object) -> None:
+    rows = [
+        {"question": f"{n}?", "options": ["red", "green", "blue"], "answer": gold} for n in range(6)
+    ]
+    rows[0]["answer"] = [0] if gold == [1] else ["A"]
+    first, second = problems_of(write, rows)[:2]
+    assert (first.reference["answer"], second.reference["answer"]) == ("A", "B")
+
+
+def test_options_may_be_lines_with_letters(write: Write) -> None:
+    rows = [
+        {"question": f"{n}?", "options": "A. U.S.A.\nB. v. 2\nC. a) or b)", "answer": "b"}
+        for n in range(6)
+    ]
+    problem = problems_of(write, rows)[0]
+    assert problem.prompt == "0?\nA. U.S.A.\nB. v. 2\nC. a) or b)"
+    assert problem.reference["answer"] == "B"  # as the options are shown
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("题目", "答案"),
+        ("問題", "答え"),
+        ("Pregunta", "Respuesta"),
+        ("Énoncé", "Réponse"),
+        ("Question (问题)", "Answer / 答案"),
+    ],
+)
+def test_names_in_other_languages(question: str, answer: str) -> None:
+    form = recognise([{"来源": "x", question: f"{n}?", answer: n} for n in range(6)])
+    assert (form.question, form.gold) == (question, answer)
+
+
+def test_a_puzzle_stands_before_its_questions() -> None:
+    rows = [{"puzzle": f"{n} houses.", "question": "Who?", "answer": "Bob"} for n in range(6)]
+    assert recognise(rows).context == "puzzle"
+    alone = [{"puzzle": f"{n} houses. Who?", "answer": "Bob"} for n in range(6)]
+    assert (recognise(alone).question, recognise(alone).context) == ("puzzle", "")
+
+
+def test_a_refusal_says_why_messages_are_no_question() -> None:
+    turns = [*user("1 + 1?"), {"role": "assistant", "content": "2"}, *user("2 + 2?")]
+    with pytest.raises(FormError, match=r"'messages' has .* in row 1 .* not a conversation of sev"):
+        recognise([{"messages": turns, "answer": "4"}] * 4)
+
+
+def test_a_refusal_of_an_image_shows_its_row() -> None:
+    rows: list[dict[str, object]] = [{"question": f"{n}?", "answer": n} for n in range(6)]
+    rows[4]["image"] = "plot.png"
+    with pytest.raises(FormError) as raised:
+        recognise(rows)
+    assert [line for line in raised.value.details if line.startswith("row")] == ["row 1:", "row 5:"]
+    assert any("plot.png" in line for line in raised.value.details)
