@@ -28,7 +28,7 @@ FUNCTIONS: list[tuple[str, list[tuple[tuple[Any, ...], Any]]]] = [
     ("from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\ndef midpoint(a, b):\n    return Point((a[0] + b[0]) / 2, (a[1] + b[1]) / 2)", [(((0, 0), (2, 4)), (1.0, 2.0))]),
     ("def invert(d):\n    return {v: k for k, v in d.items()}", [(({1: "a", (2, 3): None},), {"a": 1, None: (2, 3)})]),
     ("from typing import List, Optional\ndef second(xs: List[int]) -> Optional[int]:\n    xs = sorted(set(xs))\n    return xs[-2] if len(xs) > 1 else None", [(([1, 5, 5, 3],), 3), (([1],), None)]),
-    ("def nothing(x):\n    pass", [((1,), None)]),
+    ("def nothing(x):\n    return None if x > 0 else x", [((1,), None), ((-1,), -1)]),
     ("def encode(s):\n    return s.encode()", [(("é",), b"\xc3\xa9")]),
     ("from functools import lru_cache\n@lru_cache(None)\ndef fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)", [((90,), 2880067194370816120)]),
     ("from heapq import *\nfrom math import *\ndef ceiling(x):\n    return ceil(x)", [((1.2,), 2), ((-1.2,), -1)]),
