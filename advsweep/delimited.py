@@ -191,7 +191,7 @@ def find_delimiter(header: str) -> str:
 def split_line(line: str, delimiter: str) -> list[str]:
     """Return the cells of one line; none for a line that is no record."""
     try:
-        return next(csv.reader([line], delimiter=delimiter))
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
     except (csv.Error, StopIteration):  # A cell of more than 128 KiB, for instance.
         return []
 
@@ -206,7 +206,7 @@ def is_open(line: str, delimiter: str) -> bool:
         return False
     source = iter([f"{line}\n", ""])
     try:
-        next(csv.reader(source, delimiter=delimiter))
+        next(csv.reader(source, delimiter=delimiter, skipinitialspace=True))
     except (csv.Error, StopIteration):
         return False
     # The reader asked for a second line.

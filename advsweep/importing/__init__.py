@@ -27,11 +27,23 @@ from advsweep.importing.write import (
     write_run,
 )
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader
+from advsweep.logs.csv_file import CsvFile
+from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, merged, value_at
 from advsweep.printable import printable_line
 from advsweep.store import Store
 from advsweep.store.imported import IMPORTED
 from advsweep.store.store import utc_now
+
+# The formats of files by their endings.
+_FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".log": "console",
+    ".out": "console",
+}
 
 _LONGEST = 200  # characters of a source in messages and environments
 
@@ -148,8 +160,25 @@ def import_runs(
             hint = nearest(name, seen)
             what = "setting" if name in names_of_log.settings else "metric"
             writer.said.append(f"--map: no run has a {what} {printable_line(name)!r}; {hint}")
-    summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
+    others = _other_logs(root, reader)
+    summary.notes |= dict.fromkeys([*names_of_log.notes(), *others, *writer.remarks()])
     return summary
+
+
+def _other_logs(root: Path | None, reader: Reader) -> list[str]:
+    """Return a sentence on logs of other formats in a folder; none without any."""
+    if root is None or not root.is_dir() or not isinstance(reader, (CsvFile, JsonLines)):
+        return []
+    if reader.name not in _FORMATS.values():
+        return []
+    found = []
+    for file in sorted(root.rglob("*")):
+        form = _FORMATS.get(file.suffix)
+        if form is not None and not file.name.endswith(reader.endings):
+            found.append(f"{_shown(file.relative_to(root).as_posix())} (import {form})")
+    if not found:
+        return []
+    return [f"logs of other formats, which were not read: {first_of(found, 3)}"]
 
 
 @dataclass

@@ -54,6 +54,9 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 
+# A seed as a text: 3, seed3, seed_3, s3.
+_SEED = re.compile(r"(?:(?:seed|s)[ _=-]?)?(\d{1,18})", re.IGNORECASE | re.ASCII)
+
 _COMPONENTS = ("task", "model", "objective", "rollout", "optimizer", "generation", "evaluation")
 _COUNTS = ("group_size", "prompts_per_step", "steps")
 
@@ -244,8 +247,8 @@ def plain(value: Any, depth: int = 0) -> Any:
 def seed_of(config: Mapping[str, Any]) -> int | None:
     """Return the seed of a config; None if it has none that is a whole number from 0."""
     value = config.get("seed")
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
-        value = int(value)
+    if isinstance(value, str) and (match := _SEED.fullmatch(value)):
+        value = int(match[1])
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if is_whole(value) else None

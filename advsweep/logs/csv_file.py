@@ -28,9 +28,10 @@ from advsweep.delimited import (
 from advsweep.errors import ConfigError, first_of
 from advsweep.logs.base import MAX_NAME, ImportedRun, ImportOptions, existing, whole_step
 from advsweep.logs.exports import is_export, runs_of_exports
-from advsweep.logs.keys import columns_of_runs, usual_name
+from advsweep.logs.keys import NAMES_OF_ESTIMATORS, columns_of_runs, usual_name
 from advsweep.logs.lines import (
     CUT_VALUES,
+    INDEX,
     MAX_LINE,
     OWN_STEP,
     PAIR_NAMES,
@@ -55,9 +56,6 @@ _PERCENT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)\s*%", re.ASCII)
 _EMPTY = frozenset({"-", "--", "\u2013", "\u2014", "n/a", "na", "#n/a", "<na>"})
 
 _LONGEST_EMPTY = max(map(len, _EMPTY))
-
-# What pandas calls the column of its index in a header; in the file it has no name.
-_INDEX = "Unnamed: 0"
 
 _DECIMALS = ("", ".", ",")
 
@@ -149,6 +147,9 @@ class CsvFile(TextLog):
         for name, text in zip(self._names_of_cells, cells, strict=False):
             if name and text and not text.isspace():
                 entry[name] = text.strip()
+        if entry.get(INDEX, "").isdecimal() and INDEX not in self.by:
+            # The lines are numbered: pandas writes its index.
+            del entry[INDEX]
         self._find_tag(entry)
         step = self._step_of(step_name, step)
         if self._pair is None:
@@ -212,7 +213,7 @@ class CsvFile(TextLog):
         while header and not header[-1]:
             header.pop()
         if header and not header[0]:
-            header[0] = _INDEX
+            header[0] = INDEX
         return header
 
     def _steps_in(self, header: list[str]) -> list[tuple[int, str]]:
@@ -262,10 +263,11 @@ class CsvFile(TextLog):
     def _wide(self, runs: list[str]) -> ConfigError:
         """Return the error for a table with a column for each run."""
         shown = printable_line(first_of(runs, 3))
+        what = "estimator" if set(map(usual_name, runs)) <= NAMES_OF_ESTIMATORS else "run"
         return ConfigError(
             f"{self.path}: line {self.line}: expected a column for each metric, got one for each "
-            f"run ({shown}); write a line for each run and step, step,run,METRIC, as pandas does "
-            "with df.melt('step', var_name='run', value_name='reward')"
+            f"{what} ({shown}); write a line for each {what} and step, step,{what},METRIC, as "
+            f"pandas does with df.melt('step', var_name='{what}', value_name='reward')"
         )
 
     def _number(self, value: Any) -> float | None:

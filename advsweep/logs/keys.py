@@ -29,6 +29,11 @@ ESTIMATORS = (
     "rl_algo",
     "rl_method",
     "approach",
+    "estimator.name",
+    "config.estimator",
+    "algorithm.adv_estimator",
+    "algorithm/adv_estimator",
+    "algo.advantage.estimator",
     "loss_type",
 )
 
@@ -47,6 +52,9 @@ RUNS = (
     "trial_id",
     "replicate",
 )
+
+# Names of runs that may also be those of settings.
+_NAMES = frozenset({"name", "experiment", "exp", "unnamed:_0"})
 
 # Columns that tell the runs of one file apart without being named. The order is that of the parts
 # of a run's source, by which stores know it.
@@ -119,6 +127,27 @@ _RUN_IN_COLUMN = re.compile(
     r"(?P<stem>.*?)(?:(?<![A-Za-z])|_)(?:seed[_ -]?|s)\d{1,6}", re.IGNORECASE
 )
 
+# Estimators by which columns are called; two of them are no metrics.
+NAMES_OF_ESTIMATORS = frozenset(
+    {
+        "grpo",
+        "dr_grpo",
+        "drgrpo",
+        "dapo",
+        "gspo",
+        "rloo",
+        "ppo",
+        "gae",
+        "gpg",
+        "opo",
+        "remax",
+        "reinforce",
+        "reinforce++",
+        "reinforce_plus_plus",
+        "reinforce_plus_plus_baseline",
+    }
+)
+
 # Columns that are proposed at once.
 _PROPOSED = 3
 
@@ -137,7 +166,8 @@ class Collision(NamedTuple):
     """Two values of a metric in one run and step, and the columns that tell their lines apart.
 
     Attributes:
-        by: columns that tell all lines of the run apart; of texts also where they do not do so.
+        by: columns that tell all lines of the run apart; of texts also where they do not do so;
+            empty for none.
         parts_all: whether no two lines collide with these columns.
     """
 
@@ -173,6 +203,51 @@ def named_settings(texts: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def without_names_of_runs(
+    configs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return settings in which a name of a run that tells no settings apart is its `run_name`.
+
+    In the table of runs that wandb exports, `Name` is a name for each run. Where the estimator is
+    known, and no two runs agree in all other settings and the seed, it tells nothing beyond them.
+    Where two do, what the name says besides the seed is a setting: `grpo-lr1e-6` of
+    `grpo-lr1e-6-s0`.
+
+    Args:
+        configs: the settings of the runs of one file, with `estimator` where it is known.
+        others: what the command says of each run.
+    """
+    found = [dict(config) for config in configs]
+    merged = [{**config, **other} for config, other in zip(configs, others, strict=True)]
+    if not all("estimator" in config for config in merged):
+        return found
+    for key in sorted({key for config in found for key in config if usual_name(key) in _NAMES}):
+        if not all(key in config for config in found):
+            continue
+        rest = [
+            repr(sorted((name, str(value)) for name, value in config.items() if name != key))
+            for config in merged
+        ]
+        has_seeds = all(config.get("seed") is not None for config in merged)
+        is_told_apart = len(set(rest)) == len(rest)
+        for config, whole in zip(found, merged, strict=True):
+            name = str(config.pop(key))
+            config.setdefault("run_name", name)
+            if has_seeds and not is_told_apart:
+                config[key] = _without_seed(name, str(whole["seed"]))
+    return found
+
+
+def _without_seed(name: str, seed: str) -> str:
+    """Return the name of a run without its seed.
+
+    >>> _without_seed("grpo-lr1e-6-s10", "10"), _without_seed("seed_3 mine", "3")
+    ('grpo-lr1e-6', 'mine')
+    """
+    pattern = rf"[-_. ]*(?<![A-Za-z0-9])(?:seed|s)?[-_ =]?{re.escape(seed)}(?![0-9.])[-_. ]*"
+    return re.sub(pattern, "-", name, count=1, flags=re.IGNORECASE).strip("-")
+
+
 def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return settings that were written as texts; a name stays the text that it is.
 
@@ -197,7 +272,7 @@ def is_moment(name: str, text: str) -> bool:
 
 
 def columns_of_runs(columns: Iterable[str]) -> list[str]:
-    """Return columns that are runs and no metrics: the same name with two seeds at least.
+    """Return columns that are runs and no metrics: a name with two seeds, or two estimators.
 
     >>> columns_of_runs(["step", "grpo_s0", "grpo_s1", "loss"]), columns_of_runs(["pass_s1"])
     (['grpo_s0', 'grpo_s1'], [])
@@ -206,6 +281,8 @@ def columns_of_runs(columns: Iterable[str]) -> list[str]:
     for column in columns:
         if match := _RUN_IN_COLUMN.fullmatch(column):
             by_stem.setdefault(match["stem"], []).append(column)
+        elif usual_name(column) in NAMES_OF_ESTIMATORS:
+            by_stem.setdefault("", []).append(column)
     return [name for names in by_stem.values() if len(names) > 1 for name in names]
 
 
@@ -213,7 +290,8 @@ def find_collision(lines: Sequence[Line]) -> Collision | None:
     """Return what makes lines of one run no single run; None if nothing does.
 
     A step that is logged again after a resume is no collision: no column tells its lines apart,
-    and the last counts.
+    and the last counts. A training that has reached its last step is not resumed, so that lines
+    which give most steps and the last one two values are of several runs.
     """
     if _is_rising(lines):
         return None
@@ -230,7 +308,7 @@ def find_collision(lines: Sequence[Line]) -> Collision | None:
     if not texts and _is_usual_conflict(lines):
         candidates = _parting(lines, _numbers_that_repeat(lines))
     by = candidates or tuple(texts[:_PROPOSED])
-    if not by:
+    if not by and not (_is_usual_conflict(lines) and _ends_twice(lines)):
         return None
     return Collision(
         step=first.logged.step,
@@ -276,6 +354,13 @@ def _is_usual_conflict(lines: Sequence[Line]) -> bool:
             if seen.setdefault((step, metric), value) != value:
                 conflicting.add(step)
     return 2 * len(conflicting) > len({line.logged.step for line in lines})
+
+
+def _ends_twice(lines: Sequence[Line]) -> bool:
+    """Return whether the last of several steps has two values of a metric."""
+    steps = {line.logged.step for line in lines}
+    at_end = [line for line in lines if line.logged.step == max(steps)]
+    return len(steps) > 1 and _first_conflict(at_end, by=()) is not None
 
 
 def _value(line: Line, name: str) -> Any:

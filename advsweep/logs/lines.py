@@ -17,11 +17,13 @@ import dataclasses
 import gzip
 import json
 import math
+import shlex
 import zlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -41,12 +43,14 @@ from advsweep.logs.base import (
 )
 from advsweep.logs.keys import (
     BY,
+    Collision,
     Line,
     find_collision,
     is_moment,
     named_settings,
     parsed,
     usual_name,
+    without_names_of_runs,
 )
 from advsweep.logs.names import STEP, LoggedStep, step_names
 from advsweep.printable import printable_line
@@ -71,6 +75,9 @@ OWN_STEP = "_step"
 # What wandb and TensorBoard add to each line; their times are no metrics.
 _OWN_COLUMNS = frozenset({OWN_STEP, "_runtime", "_timestamp", "_wandb", "Wall time"})
 
+# What pandas calls the column of its index in a header; in the file it has no name.
+INDEX = "Unnamed: 0"
+
 # Columns of a table with a line per value: the name of the metric, and its value.
 PAIR_NAMES = ("metric", "metric_name", "tag", "key", "variable", "name")
 PAIR_VALUES = ("value", "metric_value")
@@ -82,6 +89,9 @@ _LARGE = 2**25
 # Bytes of a compressed log, unpacked, and of a JSON document.
 _MOST_UNPACKED = 16 * 2**30
 _MOST_DOCUMENT = 2**30
+
+# Bytes of a file that show whether it is one document.
+_SMALL = 2**20
 
 _DEPTH = 16
 
@@ -364,14 +374,23 @@ class TextLog(LineLog):
             )
         for tag, of_run in lines.items():
             self._check_collisions(tag, of_run)
-        for tag, of_run in (lines or {(): []}).items():
-            texts = self._of_runs[tag].settings if tag in self._of_runs else {}
-            texts = {name: text for name, text in texts.items() if not is_moment(name, text)}
+        if lines and not any(line.logged.values for of_run in lines.values() for line in of_run):
+            first = next(iter(lines.values()))[0]
+            cells = ", ".join(f"{name}: {text}" for name, text in first.texts.items())
+            self.left_out[f"tables without a number (the first line has {cells[:300]})"] += 1
+        lines = lines or {(): []}
+        sources = []
+        for tag in lines:
             parts = [f"{key}={text}" for key, text in tag] if len(lines) > 1 else []
-            settings = named_settings(self._config | parsed({**texts, **dict(tag)}))
+            sources.append("/".join([place, *parts]))
+        configs = without_names_of_runs(
+            [self._settings_of(tag) for tag in lines],
+            [{**(options.in_name(source) or {}), **options.settings} for source in sources],
+        )
+        for source, of_run, config in zip(sources, lines.values(), configs, strict=True):
             yield ImportedRun(
-                source="/".join([place, *parts]),
-                config=settings,
+                source=source,
+                config=config,
                 steps=[options.names.rename_step(line.logged) for line in of_run],
                 left_out=self.left_out,
                 notes=notes,
@@ -379,29 +398,56 @@ class TextLog(LineLog):
             # What is wrong with a file is told once.
             self.left_out, notes = Counter(), []
 
+    def _settings_of(self, tag: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+        """Return the settings of the run whose columns `BY` have these values."""
+        texts = self._of_runs[tag].settings if tag in self._of_runs else {}
+        texts = {name: text for name, text in texts.items() if not is_moment(name, text)}
+        return named_settings(self._config | parsed({**texts, **dict(tag)}))
+
     def _timeless_lines(self) -> dict[tuple[tuple[str, str], ...], list[Line]]:
         """Return the lines of a file in which no line has a step, if they are results of runs."""
         return {}
 
     def _check_collisions(self, tag: tuple[tuple[str, str], ...], lines: list[Line]) -> None:
-        """Refuse lines of one run that give a metric two values, and are told apart by a column.
+        """Refuse lines of several runs that would become one.
 
         Raises:
-            ConfigError: some do; the message proposes the option that tells them apart.
+            ConfigError: some do; the message proposes what tells them apart.
         """
         collision = find_collision(lines)
         if collision is None:
             return
         run = ", ".join(f"{key}={text}" for key, text in tag)
-        more = ",".join(collision.by)
+        more = shlex.quote(",".join(collision.by))
         first, second = (f"{value:g}" for value in collision.values)
-        apart = "" if collision.parts_all else "; further columns may be needed"
-        raise ConfigError(
+        seen = (
             f"{self.path}: expected one value of {printable_line(collision.metric)} at step "
             f"{collision.step:,}{' of ' + printable_line(run) if run else ''}, got {first} and "
-            f"{second} on lines that differ in {printable_line(' and '.join(collision.by))}: "
-            f"--by {printable_line(more)} makes them runs of their own{apart}"
+            f"{second}"
         )
+        if not collision.by:
+            raise ConfigError(
+                f"{seen}, as at most steps and at the last one, and no column tells the lines "
+                "apart: if they are of several runs, add a column seed or run that does, or write "
+                "a file for each; of a run that was trained anew, remove the lines before"
+            )
+        apart = "" if collision.parts_all else "; further columns may be needed"
+        raise ConfigError(
+            f"{seen} on lines that differ in {printable_line(' and '.join(collision.by))}: "
+            f"--by {printable_line(more)} makes them runs of their own{apart}"
+            f"{self._step_hint(collision, lines)}"
+        )
+
+    def _step_hint(self, collision: Collision, lines: Sequence[Line]) -> str:
+        """Return how to say that a column is the step, where it may be it; empty otherwise."""
+        if not self.is_timeless or len(collision.by) > 1:
+            return ""
+        name = collision.by[0]
+        values = [line.logged.values.get(name, math.nan) for line in lines]
+        is_rising = all(before < after for before, after in pairwise(values))
+        if not is_rising or not all(value.is_integer() for value in values):
+            return ""
+        return f"; --map {printable_line(shlex.quote(f'{name}={STEP}'))} if it is the step"
 
     def _check_timeless(self, lines: Mapping[tuple[tuple[str, str], ...], list[Line]]) -> None:
         """Refuse a table without a column of the step that has several lines of a run.
@@ -420,10 +466,13 @@ class TextLog(LineLog):
         """Return the error for a table without a column of the step."""
         known = ", ".join(name for name in self._step_names if name in ("step", "global_step"))
         columns = printable_line(", ".join(self._columns))[:300]
+        others = "or tell runs apart with --by COLUMN or a column seed"
+        if INDEX in self._columns:
+            others = f"or take each line for a run with --by {shlex.quote(INDEX)}"
         return ConfigError(
             f"{self.path}: expected a header with a column of the step "
             f"({known or ', '.join(self._step_names[:4])}, ...), got: {columns}; name it with "
-            f"--map COLUMN={STEP}"
+            f"--map COLUMN={STEP}, {others}"
         )
 
     @property
@@ -559,7 +608,7 @@ class JsonLines(TextLog):
 
     def poll(self) -> Iterator[LoggedStep]:
         if self._is_document is None and _has_content(self.path):
-            self._is_document = _is_document(self.path)
+            self._is_document = _is_document(self.path, is_whole=self._is_import)
         if not self._is_document:
             yield from super().poll()
         elif self._finished:
@@ -665,19 +714,27 @@ def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def _is_document(path: Path) -> bool:
-    """Return whether a file is one JSON document, and not an object per line."""
+def _is_document(path: Path, *, is_whole: bool) -> bool:
+    """Return whether a file is one JSON document, and not an object per line.
+
+    Args:
+        is_whole: whether nothing more is written to the file.
+    """
     try:
         with open_regular(path.resolve()) as file:
             is_packed = file.peek(2)[:2] == GZIP
             stream: Any = unpacked(file) if is_packed else file
-            start = stream.read(2**16)
+            start = stream.read(_SMALL)
     except (OSError, EOFError, zlib.error):
         return False
     if other_form(start):
         return False
     text = start.decode(encoding_of(start), "replace").lstrip("\ufeff \r\n\t")
-    first = text.partition("\n")[0].rstrip()
+    first, _, rest = text.partition("\n")
+    first = first.rstrip()
+    if is_whole and not rest.strip() and first.endswith("}") and len(start) < _SMALL:
+        # An object of columns on one line, as pandas and json.dump() write it.
+        return True
     # An object over several lines begins with a line that is no object.
     return bool(text.startswith("[") or first == "{")
 

@@ -127,6 +127,7 @@ class NameMap:
             theirs: _Entry(ours, rank) if isinstance(ours, str) else _Entry(rank=rank, **ours)
             for rank, (theirs, ours) in enumerate(found.get("names", {}).items())
         }
+        self._lower = {theirs.lower(): theirs for theirs in reversed(self._entries)}
         self._prefixes = tuple(found.get("prefixes", ()))
         self._ours = tuple(found.get("ours", ()))
         named = [theirs for theirs, ours in extra.items() if ours == STEP]
@@ -233,6 +234,9 @@ class NameMap:
                 return self._entries[rest]
             if rest != name and rest.startswith(self._ours):
                 return _Entry(rest, -1)
+        if name.lower() in self._lower and name != name.lower():
+            # Spreadsheets write Reward. Where a log has both, the name of the table comes first.
+            return self._entries[self._lower[name.lower()]]
         return _Entry(_usable(name), len(self._entries))
 
 
@@ -340,7 +344,9 @@ class NamePattern:
             # A dot may also belong to a setting, as in `lr0.5`.
             ending = PurePath(last).suffix
             stem = last.removesuffix(ending) if ending in _ENDINGS else last
-            for name in dict.fromkeys((stem, last)):
+            # Runs of a table are COLUMN=VALUE, and a pattern is of the value.
+            value = "" if "=" in self.text else last.partition("=")[2]
+            for name in dict.fromkeys((value, stem, last) if value else (stem, last)):
                 if match := self._expression.fullmatch("/".join([*above, name])):
                     settings: dict[str, Any] = {}
                     for key, text in zip(self._keys, match.groups(), strict=True):

@@ -10,6 +10,7 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.importing import import_runs
 from advsweep.logs import READERS
+from advsweep.logs.names import NamePattern
 
 
 @pytest.fixture
@@ -307,3 +308,116 @@ def test_a_text_may_change_in_one_run_and_be_a_setting_of_another(imported):
 def test_a_step_that_is_a_fraction_is_shown(imported):
     with pytest.raises(ConfigError, match=r"no whole number from 0 to [\d,]*, such as 0\.5 \(2\)"):
         imported("step,acc\n0.5,0.1\n1.5,0.2\n")
+
+
+def rows_of(store):
+    """Return the estimators and the number of runs of each setting."""
+    found = {}
+    for record in store.runs.select(newest_first=False):
+        key = record.config_hash
+        estimator, number = found.get(key, (record.estimator, 0))
+        found[key] = (estimator, number + 1)
+    return sorted(found.values())
+
+
+@pytest.mark.parametrize("names", [["grpo-s0", "grpo-s1", "mine-s0", "mine-s1"], list("wxyz")])
+def test_names_of_runs_do_not_split_rows_where_estimator_and_seed_are_known(imported, store, names):
+    rows = zip(names, ["grpo", "grpo", "mine", "mine"], [0, 1, 0, 1], strict=True)
+    lines = [f'"{name}",{estimator},{seed},0.{seed + 1}' for name, estimator, seed in rows]
+    imported("\n".join(["Name,algorithm.adv_estimator,seed,eval/acc", *lines, ""]))
+    assert rows_of(store) == [("grpo", 2), ("mine", 2)]
+
+
+def test_what_a_name_says_besides_the_seed_is_a_setting_where_runs_are_alike(imported, store):
+    runs = [(rate, seed) for rate in ("1e-6", "3e-6") for seed in (1, 2, 3)]
+    lines = [f"grpo-lr{rate}-s{seed},grpo,{seed},0.5" for rate, seed in runs]
+    imported("\n".join(["Name,estimator,seed,acc", *lines, ""]))
+    assert rows_of(store) == [("grpo", 3), ("grpo", 3)]
+
+
+def test_names_split_rows_of_unknown_estimators_and_a_pattern_reads_them(imported, store):
+    text = "Name,acc\ngrpo-s0,0.1\ngrpo-s1,0.2\nmine-s0,0.3\nmine-s1,0.4\n"
+    imported(text)
+    assert rows_of(store) == [("unknown", 1)] * 4
+    found, _ = imported(text, pattern=NamePattern("{estimator}-s{seed}"))
+    assert sorted(found) == [("grpo", 0), ("grpo", 1), ("mine", 0), ("mine", 1)]
+    assert rows_of(store) == [("grpo", 2), ("mine", 2)]
+
+
+@pytest.mark.parametrize(
+    "order", [[(1, 0.1), (2, 0.2), (1, 0.3), (2, 0.4)], [(1, 0.1), (1, 0.3), (2, 0.2), (2, 0.4)]]
+)
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_several_runs_that_no_column_tells_apart_are_refused(imported, store, order, form):
+    if form == "csv":
+        text = "step,method,reward\n" + "".join(f"{step},grpo,{value}\n" for step, value in order)
+    else:
+        rows = [{"step": step, "method": "grpo", "reward": value} for step, value in order]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(ConfigError, match=r"no column tells the lines apart.*add a column seed"):
+        imported(text, name=f"table.{form}", form=form)
+    assert not store.runs.select()
+
+
+def test_a_log_that_begins_anew_and_goes_further_is_one_run(imported):
+    lines = [f"{step},0.{step}" for step in (1, 2, 3)] + [f"{step},0.5" for step in (1, 2, 3, 4)]
+    found, summary = imported("\n".join(["step,reward", *lines, ""]))
+    ((_, points),) = found.values()
+    assert [(step, value) for _, step, value in points] == [(step, 0.5) for step in (1, 2, 3, 4)]
+    assert summary.left_out["values that a later line of the same step replaced"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "seed"),
+    [("seed3", 3), ("seed_3", 3), ("s3", 3), ("Seed 3", 3), ("3.0", 3), ("first", None)],
+)
+def test_a_seed_may_be_a_word_with_its_number(imported, text, seed):
+    found, _ = imported(f"method,seed,step,reward\ngrpo,{text},1,0.5\ngrpo,{text},2,0.5\n")
+    assert list(found) == [("grpo", seed)]
+
+
+def test_columns_of_estimators_are_refused_as_those_of_runs(imported):
+    with pytest.raises(ConfigError, match=r"one for each estimator.*var_name='estimator'"):
+        imported("step,grpo,rloo\n1,0.1,0.2\n")
+
+
+def test_an_index_is_no_metric_and_may_tell_runs_apart(imported, store):
+    found, _ = imported(",step,reward\n0,1,0.5\n1,2,0.5\n", name="steps.csv")
+    assert [name for name, _, _ in found["unknown", None][1]] == ["reward/mean"] * 2
+    text = ",method,acc\n0,grpo,0.3\n1,grpo,0.4\n2,mine,0.5\n"
+    with pytest.raises(ConfigError, match="--by 'Unnamed: 0'"):
+        imported(text)
+    imported(text, by=["Unnamed: 0"])
+    assert rows_of(store) == [("grpo", 2), ("mine", 1), ("unknown", 1)]
+
+
+def test_a_column_that_may_be_the_step_is_proposed_as_such(imported):
+    text = "method,seed,round,reward\ngrpo,0,1,0.1\ngrpo,0,2,0.2\n"
+    with pytest.raises(ConfigError, match="--map round=step if it is the step"):
+        imported(text)
+    found, _ = imported(text, names={"round": "step"})
+    assert found["grpo", 0][1] == [("reward/mean", 1, 0.1), ("reward/mean", 2, 0.2)]
+
+
+def test_spaces_before_quotes_and_capitals_change_no_name(imported):
+    found, _ = imported('"Step" , "Method", "Seed" , "Reward"\n1 , grpo , 0 , 0.5\n')
+    assert found["grpo", 0][1] == [("reward/mean", 1, 0.5)]
+
+
+def test_an_object_of_columns_may_be_one_line(imported):
+    text = json.dumps({"step": [1, 2], "metrics": [{"reward": 0.25}, {"reward": 0.5}]})
+    found, _ = imported(text, name="x.json", form="jsonl")
+    assert found["unknown", None][1] == [("reward/mean", 1, 0.25), ("reward/mean", 2, 0.5)]
+
+
+def test_a_table_without_a_number_shows_its_first_line(imported):
+    with pytest.raises(ConfigError, match=r"the first line has acc: 0.31 ± 0.02"):
+        imported("method,acc\ngrpo,0.31 ± 0.02\n")
+
+
+def test_logs_of_other_formats_in_the_folder_are_named(store, tmp_path):
+    (tmp_path / "a.csv").write_text("step,reward\n1,0.5\n")
+    (tmp_path / "b.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
+    (tmp_path / "notes.md").write_text("text\n")
+    summary = import_runs(store, READERS.build("csv"), str(tmp_path))
+    assert "logs of other formats, which were not read: b.jsonl (import jsonl)" in summary.notes

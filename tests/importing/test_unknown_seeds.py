@@ -17,6 +17,7 @@ from advsweep.importing import import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern
 from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
+from advsweep.report.claims.sentences import lay_out_short
 from advsweep.report.data.export import export_tables
 from advsweep.report.data.runs import read_runs
 from advsweep.report.figures.comparisons import forest
@@ -209,3 +210,25 @@ def test_numbers_do_not_depend_on_the_order_of_runs(values, random):
     assert str(compare_seeds(rows[0].by_seed("x"), fixed)) == str(
         compare_seeds(rows[1].by_seed("x"), fixed)
     )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "unit"), [((), "runs"), ((0, 1, 2), "runs"), ((0, 1, 2, 3), "seeds")]
+)
+def test_means_are_over_runs_where_seeds_are_unknown(store, tmp_path, seeds, unit):
+    report = take(store, write_logs(tmp_path / "logs", VALUES, seeds))
+    short = lay_out_short(report)
+    assert any(note.startswith(f"means over 4 {unit};") for note in short.notes)
+    assert f"half the 95 % Student t interval over {unit}; n: runs" in render(report)
+
+
+def test_a_reward_before_the_last_steps_is_shown(store, tmp_path):
+    lines = [
+        {"current_steps": 10, "loss": 0.5, "reward": 0.25},
+        {"current_steps": 20, "loss": 0.5, "reward": 0.75},
+        {"current_steps": 30, "loss": 0.5, "reward": None},
+    ]
+    log = tmp_path / "trainer_log.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = take(store, log)
+    assert report.rows[0].cells["reward/mean@last"].mean == 0.75

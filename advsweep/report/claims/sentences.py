@@ -13,7 +13,7 @@ from itertools import groupby
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, short_keys, show_key
 from advsweep.report.tables.comparison import LEVEL
-from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes
+from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes, unit_of
 from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Difference, Report, count_states
 from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table
@@ -167,7 +167,9 @@ def _rests_on(report: Report) -> list[str]:
     counts = sorted({row.n for row in report.rows if not row.is_base})
     seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
     above = [c.header for c in report.outcomes if " above " in c.header]
-    lines = [f"means over {seeds} seeds" + (f"; {', '.join(above)}" if above else "")]
+    unit = unit_of(report)
+    one = unit.removesuffix("s") if seeds == "1" else unit
+    lines = [f"means over {seeds} {one}" + (f"; {', '.join(above)}" if above else "")]
     if report.primary:
         lines[0] += (
             f"; *: differs from {report.baseline}, p adj at most {LEVEL} over {report.family} "

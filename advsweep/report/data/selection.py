@@ -18,6 +18,7 @@ from advsweep.report.data.columns import (
     COSTS,
     END_STEPS,
     LOGGED_PASS,
+    UNEVALUATED,
     Column,
     parse_column,
     standard_columns,
@@ -178,9 +179,12 @@ def logged_columns(
             columns.append(column)
     if not columns:
         return [], ""
+    has_reward = any(name == UNEVALUATED.partition("@")[0] for name in names)
+    lacking = f" in its last {END_STEPS} steps" if has_reward else ""
     text = (
-        "no run has pass@k or a reward by our names, so that the table has the metrics of the logs "
-        "at their end; which values are better is not known, and nothing is tested: `--outcomes "
+        f"no run has pass@k or a reward by our names{lacking}, so that the table has the "
+        "metrics of the logs at their end; which values are better is not known, and nothing is "
+        "tested: `--outcomes "
         f"{columns[0].name}` declares what to test"
     )
     if len(names) > _MOST_LOGGED:

@@ -197,7 +197,8 @@ def build_report(
     if columns is not None:
         refuse_empty(store, done, evaluated, chosen, numbers)
     elif not outcomes and numbers[list(candidates)].isna().all(axis=None):
-        logged, remark = logged_columns(store, done, chosen)
+        filled_columns = [column for column in chosen if numbers[column.name].notna().any()]
+        logged, remark = logged_columns(store, done, filled_columns)
         numbers = numbers.join(measures.table(logged, came))
         chosen += logged
         visible |= {column.name: column for column in logged}

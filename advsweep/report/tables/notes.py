@@ -71,7 +71,7 @@ def notes(report: Report) -> list[str]:
         alike += [f"{name_group(row.group)} ({first_of(equal, _NAMED)})"] if equal else []
     missing = {c.header: seeds - sum(row.cells[c.name].n for row in trained) for c in columns}
     texts = [
-        (True, "mean ± half the 95 % Student t interval over seeds; n: runs"),
+        (True, f"mean ± half the 95 % Student t interval over {unit_of(report)}; n: runs"),
         (
             any(not math.isnan(cell.over_problems) for cell in cells),
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
@@ -165,6 +165,12 @@ def difference_notes(report: Report) -> list[str]:
     if not all(c.paired for c in compared):
         lines.append("unpaired: rows that share fewer than two known seeds, by Welch's t-test")
     return lines
+
+
+def unit_of(report: Report) -> str:
+    """Return what the numbers of a report are means over: seeds, or runs of unknown seeds."""
+    trained = [row for row in report.rows if not row.is_base]
+    return "runs" if any(row.unknown_seeds for row in trained) else "seeds"
 
 
 def describe_unknown_seeds(report: Report) -> list[str]:
