@@ -6,9 +6,10 @@ FOLDER is that of study.py; its `results` gets three tables, each as CSV and in 
 
     bases      what was pretrained, from FOLDER/bases/*.json
     speed      by estimator: steps per second, parts of a step, memory, vLLM's distance
-    agreement  by estimator and metric: the difference to RLOO on the GPU, paired by seed, beside
-               the CPU's. `agrees`: both 95 % intervals lie on the same side of 0; `contradicts`:
-               on opposite sides; `cannot tell`: one of them holds 0.
+    agreement  by estimator and metric: the difference to RLOO on the GPU, paired by seed, with
+               the spread of all estimators, beside the CPU's. `agrees`: both 95 % intervals lie on
+               the same side of 0; `contradicts`: on opposite sides; `cannot tell`: one of them
+               holds 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 import advsweep
-from advsweep.statistics import compare_seeds
+from advsweep.statistics import compare_arms
 
 SWEEP = "gpu-routes"
 BASELINE = "rloo"
@@ -92,10 +93,10 @@ def agreement(runs: pd.DataFrame, cpu: pd.DataFrame | None) -> pd.DataFrame:
             name: dict(zip(group["seed"], group[metric], strict=True))
             for name, group in runs.groupby("estimator", sort=False)
         }
-        for estimator, values in by_seed.items():
+        for estimator in by_seed:
             if estimator == BASELINE:
                 continue
-            ours = compare_seeds(values, by_seed[BASELINE])
+            ours = compare_arms(by_seed, estimator, BASELINE)
             gpu = {"difference": ours.difference, "low": ours.low, "high": ours.high}
             theirs = dict.fromkeys(gpu, math.nan)
             if there is not None and estimator in there.index:
