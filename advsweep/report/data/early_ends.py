@@ -77,8 +77,9 @@ def find_early_ends(
     """
     found = []
     everything = [run for _, runs in groups for run in runs]
+    imported = {run.id for run in everything if is_imported(run.config)}
     for column in columns:
-        last = _last_steps(store, everything, column, evaluated)
+        last = _last_steps(store, everything, imported, column, evaluated)
         if not last:
             continue
         others: dict[int, int] = {}
@@ -95,7 +96,11 @@ def find_early_ends(
 
 
 def _last_steps(
-    store: Store, runs: Sequence[RunRecord], column: Column, evaluated: EvaluationsByTask
+    store: Store,
+    runs: Sequence[RunRecord],
+    imported: Collection[int],
+    column: Column,
+    evaluated: EvaluationsByTask,
 ) -> dict[int, int]:
     """Return the last step of each run that a column has a number of; empty for other columns."""
     kind = None if column.window is None else column.window.kind
@@ -107,15 +112,15 @@ def _last_steps(
         if not column.select.is_mean:
             task = evaluated.of(column.select.task, train=column.select.is_train)
         # Our own runs are evaluated after their last step.
-        imported = {run.id for run in runs if is_imported(run.config)}
-        final = {} if task is None else task.final
-        return {run_id: record.step for run_id, record in final.items() if run_id in imported}
+        if task is None or not imported:
+            return {}
+        return {run_id: r.step for run_id, r in task.final.items() if run_id in imported}
     metric = metric or column.metric
     if metric is None or analysis_columns(metric):
         return {}
     last = store.metrics.last_steps([run.id for run in runs], metric)
     # Of ours, those that are done came to their last step.
-    own = {run.id: run for run in runs if run.status is Status.DONE and not is_imported(run.config)}
+    own = {run.id: run for run in runs if run.status is Status.DONE and run.id not in imported}
     ended = [i for i, step in last.items() if i in own and step < own[i].steps]
     diverged = _diverged(store, ended, metric)
     # A metric of ours may be undefined at single steps, of which the last is one.
