@@ -103,8 +103,10 @@ def test_agreement_is_of_signs_whose_intervals_leave_0_out():
     assert verdicts == {(n, m): expected[n] for n in moves for m in metrics}
     first = found.iloc[0]
     assert first["gpu_difference"] == pytest.approx(0.1)
-    # t(.975, 2) = 4.3027; sd .01 over three seeds.
-    assert first["gpu_high"] == pytest.approx(0.1 + 4.3027 * 0.01 / 3**0.5, abs=1e-5)
+    # The spread is that of a and b: c spreads more, and RLOO, which is each seed's mean of them,
+    # not at all. Their residuals of .01 have a sum of squares of .0004, over (2 - 1)(3 - 1) = 2,
+    # and a difference has twice that variance: its sd is .02. t(.975, 2) = 4.3027.
+    assert first["gpu_high"] == pytest.approx(0.1 + 4.3027 * 0.02 / 3**0.5, abs=1e-5)
     assert set(agreement(runs, None)["verdict"]) == {"no CPU result"}
     unknown = agreement(runs, cpu[cpu["estimator"] != "a"]).set_index("estimator")
     assert set(unknown.loc["a", "verdict"]) == {"no CPU result"}
