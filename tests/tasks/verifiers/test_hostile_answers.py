@@ -168,7 +168,7 @@ MATHS = {
     "unbalanced": "\\boxed{" * 100_000,
     "closed too often": "\\boxed{3" + "}" * 100_000 + "{" * 100_000,
     "spaces": "\\boxed" + " " * 1_000_000,
-    "digits of another script": box("٧٣"),
+    "digits of another script": box("๗๓"),
     "null": box("\0"),
     "half a pair": box("\ud800"),
     "infinity": box("\\frac{1}{0}"),
