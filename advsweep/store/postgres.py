@@ -247,6 +247,23 @@ def _notice_disconnection(context: ExceptionContext) -> None:
         context.is_disconnect = True
 
 
+def check_encoding(connection: Connection, name: str) -> None:
+    """Refuse a database that cannot hold every character of names, errors and answers.
+
+    Raises:
+        StoreError: its encoding is not UTF8; the first other character would end a command, or
+            destroy the record of a run.
+    """
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding == "UTF8":
+        return
+    database = connection.engine.url.database
+    raise StoreError(
+        f"{name}: expected a database with the encoding UTF8, got {encoding}; make another: "
+        f"createdb {database}_utf8 -E UTF8 -T template0"
+    )
+
+
 def lock_alone(connection: Connection) -> None:
     """Take a lock that one transaction holds at a time, until its end."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})

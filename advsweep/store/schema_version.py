@@ -17,6 +17,7 @@ from advsweep.local_files import FILE_MODE
 from advsweep.printable import printable_line
 from advsweep.store import tables
 from advsweep.store.connections import BUSY_SECONDS, Database, Location, Patience, translated
+from advsweep.store.postgres import check_encoding
 from advsweep.store.unknown_seeds import forget_made_up_seeds
 
 _RUNS, _EVALUATIONS = tables.RUNS, tables.EVALUATIONS
@@ -80,6 +81,8 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
             with suppress(OSError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
     with database.read() as connection:
+        if location.file is None:
+            check_encoding(connection, name)
         version = read_version(location, connection)
     if version == HEAD:
         return []

@@ -40,6 +40,19 @@ def test_a_store_is_created_in_an_empty_database(empty_database, postgres_server
     assert postgres_server.ask("empty", "SELECT version_num FROM alembic_version") == [[HEAD]]
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+@pytest.mark.parametrize("create", [True, False])
+def test_a_database_of_another_encoding_is_refused_at_once(encoding, create, postgres_server):
+    postgres_server.ask("postgres", "DROP DATABASE IF EXISTS narrow WITH (FORCE)")
+    postgres_server.ask(
+        "postgres",
+        f"CREATE DATABASE narrow ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0",
+    )
+    message = f"encoding UTF8, got {encoding}; make another: createdb narrow_utf8 -E UTF8"
+    with pytest.raises(StoreError, match=message):
+        open_store(postgres_server.url("narrow"), create=create)
+
+
 def test_a_missing_driver_is_named(monkeypatch):
     assert locate("postgresql://me@host/db").url.drivername == "postgresql+pg8000"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -84,12 +84,16 @@ class Job:
 
 
 def start_worker(
-    job: Job, environment: Mapping[str, str], results: int | None = None
+    job: Job,
+    environment: Mapping[str, str],
+    results: int | None = None,
+    inherited: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a worker in a session of its own, which keeps Ctrl-C to the parent.
 
     Args:
         results: a pipe for the exit codes of jobs; without it the worker does this job alone.
+        inherited: descriptors that the worker keeps open while it lives.
 
     Raises:
         OSError: the run's folder or the process cannot be made.
@@ -103,7 +107,7 @@ def start_worker(
             stdout=log,
             stderr=subprocess.STDOUT,
             env=environment,
-            pass_fds=() if results is None else (results,),
+            pass_fds=inherited if results is None else (results, *inherited),
             start_new_session=True,
         )
     _send(process, job)

@@ -18,6 +18,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.machine import output_of, usable_cores
 from advsweep.sweep.events import STOPPED
 from advsweep.sweep.executors import base
+from advsweep.sweep.executors.reservations import Reservation, reserve
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -86,24 +87,27 @@ class LocalExecutor(base.Executor):
         if not self.resources.gpus:
             # A run without GPUs must not take memory on those of another.
             return self._workers.start(job, {**environment, VISIBLE: ""})
-        devices = self._devices.take()
-        if devices is None:
+        allocation = self._devices.take()
+        if allocation is None:
             # With a run of ours there, room comes when it ends; else only others can make it.
             if not self._devices.taken.total():
-                share = f"{min(self.resources.gpus, 1):.0%} of its memory"
+                share = f"{min(self.resources.gpus, 1):.0%} of it"
                 warnings.warn(
                     f"no run can start: other processes leave no GPU with {share} free; waiting",
                     AdvsweepWarning,
                     stacklevel=2,
                 )
             return None
+        environment[VISIBLE] = ",".join(allocation.devices)
         try:
-            process = base.start_worker(job, {**environment, VISIBLE: ",".join(devices)})
+            process = base.start_worker(
+                job, environment, inherited=allocation.reservation.descriptors
+            )
         except OSError:
             # No handle will ever give them back.
-            self._devices.taken.subtract(devices)
+            self._devices.give_back(allocation)
             raise
-        return DeviceHandle(process, devices, self._devices)
+        return DeviceHandle(process, allocation, self._devices)
 
     def close(self) -> None:
         self._workers.close()
@@ -114,15 +118,15 @@ class DeviceHandle(base.ProcessHandle):
     """A child process on devices of its own."""
 
     process: subprocess.Popen[bytes]
-    devices: tuple[str, ...]
+    allocation: Allocation | None
     pool: DevicePool
 
     def poll(self) -> int | None:
         code = super().poll()
-        if code is not None:
+        if code is not None and self.allocation is not None:
             # Not before the process is gone: CUDA frees its memory only then.
-            self.pool.taken.subtract(self.devices)
-            self.devices = ()
+            self.pool.give_back(self.allocation)
+            self.allocation = None
         return code
 
 
@@ -134,11 +138,21 @@ class Device:
         name: its name in `CUDA_VISIBLE_DEVICES`.
         memory: its size in MiB; None if unknown, as of a MIG slice.
         free: its free part in MiB; None if unknown.
+        uuid: what it is called in every process, whatever these variables are; empty: its name.
     """
 
     name: str
     memory: int | None = None
     free: int | None = None
+    uuid: str = ""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The devices of a run by their names, and what keeps other processes from them."""
+
+    devices: tuple[str, ...]
+    reservation: Reservation
 
 
 def visible_devices() -> list[Device]:
@@ -149,8 +163,9 @@ def visible_devices() -> list[Device]:
         return []
     gpus = []
     for line in listed.splitlines():
-        name, *sizes = (cell.strip() for cell in line.split(","))
-        gpus.append(Device(name, *(int(size) if size.isdigit() else None for size in sizes)))
+        name, *cells = (cell.strip() for cell in line.split(","))
+        memory, free, *_ = [int(cell) if cell.isdigit() else None for cell in cells] + [None, None]
+        gpus.append(Device(name, memory, free))
     return select(gpus, os.environ.get(VISIBLE))
 
 
@@ -175,7 +190,7 @@ def select(gpus: Sequence[Device], visible: str | None) -> list[Device]:
             found = [Device(entry)]
         if not found:
             break
-        chosen[entry] = Device(entry, found[0].memory, found[0].free)
+        chosen[entry] = Device(entry, found[0].memory, found[0].free, found[0].name)
     return list(chosen.values())
 
 
@@ -202,11 +217,12 @@ class DevicePool:
         self._read = -math.inf
         self.taken: Counter[str] = Counter()
 
-    def take(self) -> tuple[str, ...] | None:
+    def take(self) -> Allocation | None:
         """Return the devices for one more run; None if there is no room now.
 
-        Shares of a device never exceed the whole. All but `SPARE` of the memory of the run's share
-        must be free, whichever processes use the device. The least loaded devices come first.
+        Shares of a device never exceed the whole, those of other sweeps of this user included. All
+        but `SPARE` of the memory of the run's share must be free, whichever processes use the
+        device. The least loaded devices come first.
         """
         # nvidia-smi takes up to a second, and a scheduler asks twenty times a second.
         if time.monotonic() - self._read >= MEMORY_SECONDS:
@@ -217,12 +233,30 @@ class DevicePool:
             size, free = device.memory, device.free
             is_free = size is None or free is None or free >= (1 - SPARE) * share * size
             if is_free and (self.taken[device.name] + 1) * share <= 1 + _ROUNDING:
-                fitting.append(device.name)
-        if len(fitting) < number:
-            return None
-        devices = tuple(sorted(fitting, key=self.taken.__getitem__)[:number])
-        self.taken.update(devices)
-        return devices
+                fitting.append(device)
+        fitting.sort(key=lambda device: self.taken[device.name])
+        return self._reserve(fitting, share, number)
+
+    def _reserve(self, devices: Sequence[Device], share: float, number: int) -> Allocation | None:
+        """Reserve shares of the first of some devices that no other process has."""
+        names: list[str] = []
+        descriptors: list[int] = []
+        for device in devices:
+            reservation = reserve([device.uuid or device.name], share)
+            if reservation is None:
+                continue
+            names.append(device.name)
+            descriptors += reservation.descriptors
+            if len(names) == number:
+                self.taken.update(names)
+                return Allocation(tuple(names), Reservation(descriptors))
+        Reservation(descriptors).release()
+        return None
+
+    def give_back(self, allocation: Allocation) -> None:
+        """Take the devices of a run back."""
+        self.taken.subtract(allocation.devices)
+        allocation.reservation.release()
 
 
 @dataclass(kw_only=True)

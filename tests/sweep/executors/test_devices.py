@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from advsweep.sweep.executors import local
@@ -12,6 +14,7 @@ from advsweep.sweep.executors.local import (
     select,
     visible_devices,
 )
+from advsweep.sweep.executors.reservations import reserve
 
 GPUS_HERE = [Device("GPU-1111", 40960, 40327), Device("GPU-2222", 40960), Device("GPU-5555")]
 
@@ -39,7 +42,7 @@ def test_they_are_asked_of_nvidia_smi(free_memory, monkeypatch):
     free_memory(123)
     assert visible_devices() == [Device("GPU-aaaa", 40960, 123), Device("GPU-bbbb", 40960, 40000)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert visible_devices() == [Device("1", 40960, 40000)]
+    assert visible_devices() == [Device("1", 40960, 40000, "GPU-bbbb")]
 
 
 def a100(name, free=40000):
@@ -51,7 +54,11 @@ def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest(monkeypatch):
         monkeypatch.setattr(local, "visible_devices", lambda: devices)
         pool = DevicePool(gpus)
         pool.taken.update(taken)
-        return pool.take()
+        allocation = pool.take()
+        if allocation is None:
+            return None
+        pool.give_back(allocation)
+        return allocation.devices
 
     # Half of 40,960 MiB less the tenth that may be gone are 18,432 MiB.
     assert take(0.5, a100("0", free=18432)) == ("0",)
@@ -80,9 +87,62 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
     books = DevicePool(1)
     assert not books.taken.total()
     for _ in range(2):
-        devices = books.take()
-        assert devices == ("0",)
+        allocation = books.take()
+        assert allocation is not None
+        assert allocation.devices == ("0",)
         assert books.taken.total() == 1
-        books.taken.subtract(devices)
+        books.give_back(allocation)
     monkeypatch.setattr("advsweep.sweep.executors.local.MEMORY_SECONDS", 0.0)
     assert books.take() is None
+
+
+# Across processes
+
+
+def test_no_device_has_two_runs_of_two_sweeps(monkeypatch):
+    monkeypatch.setattr(local, "visible_devices", lambda: [a100("GPU-1"), a100("GPU-2")])
+    one, other = DevicePool(1), DevicePool(1)
+    first, second = one.take(), other.take()
+    assert first is not None
+    assert second is not None
+    assert {*first.devices, *second.devices} == {"GPU-1", "GPU-2"}
+    assert one.take() is other.take() is None
+    other.give_back(second)
+    again = one.take()
+    assert again is not None
+    assert again.devices == second.devices
+
+
+def test_an_index_is_the_device_that_it_names(monkeypatch):
+    monkeypatch.setattr(local, "visible_devices", lambda: [Device("0", uuid="GPU-7")])
+    assert DevicePool(1).take() is not None
+    assert reserve(["GPU-7"], 0.1) is None
+
+
+@pytest.mark.parametrize(("share", "fits"), [(1.0, 1), (0.5, 2), (1 / 3, 3), (0.3, 3), (0.1, 10)])
+def test_shares_of_a_device_never_exceed_it(share, fits):
+    held = [reserve(["GPU-3"], share) for _ in range(fits + 1)]
+    assert all(held[:fits])
+    assert held[fits] is None
+    assert reserve(["GPU-4", "GPU-3"], 1.0) is None
+    # What was reserved before the one that failed is free again.
+    assert reserve(["GPU-4"], 1.0) is not None
+
+
+def test_a_reservation_lasts_as_long_as_the_run_and_no_longer():
+    """A scheduler that is killed leaves a run for a moment; a run that is killed leaves nothing."""
+    reservation = reserve(["GPU-5"], 1.0)
+    assert reservation is not None
+    run = subprocess.Popen(
+        ["sleep", "100"], pass_fds=reservation.descriptors, stdin=subprocess.DEVNULL
+    )
+    reservation.release()
+    assert reserve(["GPU-5"], 0.2) is None
+    run.kill()
+    run.wait()
+    assert reserve(["GPU-5"], 1.0) is not None
+
+
+def test_a_name_is_no_path(tmp_path):
+    assert reserve(["../../evil/GPU"], 1.0) is not None
+    assert [path.name for path in (tmp_path / "runtime").iterdir()] == [".._.._evil_GPU.lock"]
