@@ -35,7 +35,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, reason_of
 
 _OWN = "advsweep"
 
@@ -566,8 +566,7 @@ def _content_of(path: str) -> bytes:
         pass
     except OSError as error:
         raise ConfigError(
-            f"{path}: expected a file that can be read, as it is code of a run, got "
-            f"'{error.strerror}'"
+            f"{path}: expected a file that can be read, as it is code of a run: {reason_of(error)}"
         ) from error
     import zipimport
 

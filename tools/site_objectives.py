@@ -42,7 +42,12 @@ def objective_pages(figures: Path | None = None) -> dict[str, str]:
                 presets[values["name"]].append([code(member), code(keys), comment])
         for name in names:
             objective = OBJECTIVES.build({"name": name})
-            record = describe_objective(name, objective, groups.member_values("objective", name))
+            record = describe_objective(
+                name,
+                objective,
+                groups.member_values("objective", name),
+                comment=groups.comment("objective", name),
+            )
             if figures is not None:
                 title = f"Weight of a token sampled with π₀ = {PROBABILITY:g}"
                 figures.mkdir(parents=True, exist_ok=True)

@@ -66,8 +66,8 @@ def test_a_missing_step_is_named_with_those_that_are_there(checkpoints):
     [
         (lambda path: damage(path / "weights"), "weights: wrong checksum"),
         (lambda path: (path / "weights").write_bytes(b"short"), "weights: wrong length"),
-        (lambda path: (path / "weights").unlink(), "weights: No such file"),
-        (lambda path: (path / "manifest.json").unlink(), "manifest.json: No such file"),
+        (lambda path: (path / "weights").unlink(), "weights: there is no such file"),
+        (lambda path: (path / "manifest.json").unlink(), "manifest.json: there is no such file"),
         (lambda path: (path / "manifest.json").write_bytes(b""), "manifest.json: unreadable"),
         (lambda path: (path / "manifest.json").write_bytes(b"\xff"), "manifest.json: unreadable"),
         (lambda path: (path / "manifest.json").write_text("[1]"), "manifest.json: unreadable"),

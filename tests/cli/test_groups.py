@@ -87,17 +87,6 @@ def test_one_letter_has_one_meaning():
     assert {k: v for k, v in meanings.items() if len(v) > 1} == {}
 
 
-def test_there_are_at_most_29_commands_and_150_options():
-    options = [
-        (name, parameter.name)
-        for name, command in BUILT.items()
-        for parameter in command.params
-        if parameter.param_type_name == "option"
-    ]
-    assert len(NAMES) <= 29
-    assert len(options) <= 150, "a new option takes the place of another"
-
-
 PLUGIN = '''
 def hello(name: str = "you") -> None:
     """Greet somebody.

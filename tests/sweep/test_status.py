@@ -92,8 +92,8 @@ def test_a_narrow_terminal_wraps_no_line_and_cuts_no_word(plan, store, monkeypat
         watch._print_status("narrow", read_status(store, "narrow", failures=9))
     status, bar, *failure, empty, titles, row = screen.getvalue().splitlines()
     assert status == "sweep narrow: 3 runs, 1 pending, 1 running, 1 failed"
-    # 5 + 20 of 3 x 20 steps; the other 35 take .4 s each.
-    assert bar == "[=====       ] 25 of 60 steps, about 14 s left"
+    # 5 of 3 x 20 steps, as the failed run has no checkpoint; those of the other two take .4 s each.
+    assert bar == "[=           ] 5 of 60 steps, about 14 s left"
     start = "run 2 (reinforce_pp_baseline seed=1) failed at step 0/20: "
     assert " ".join(" ".join(failure).split()) == start + " ".join(["CUDA out of memory"] * 6)
     assert empty == ""
