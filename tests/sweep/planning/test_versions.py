@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 
 import pytest
 
-from advsweep.backends.base import Backend
 from advsweep.components import option_of
 from advsweep.store import Owner, Status
 from advsweep.sweep.planning.plan import make_plan
@@ -48,23 +47,36 @@ def other_value(default):
     return "other"
 
 
+# What is planned to try the options of a component, by group and component.
+PLANS = {
+    "backend": {"bandit": BANDIT, "tiny": ("backend=tiny", "task=routes", "steps=2")},
+}
+
+
 def free_options():
-    """The options of the bandit that are no part of the identity, with other values."""
-    backend = GROUPS["backend"].get("bandit")
-    for field in fields(backend):
-        if not option_of(field).identity:
-            default = backend().plain()[field.name]
-            yield f"backend.{field.name}", json.loads(json.dumps(other_value(default)))
+    """Yield group, component and name of options outside the identity, with other values."""
+    for group, components in PLANS.items():
+        for component in components:
+            cls = GROUPS[group].get(component)
+            for field in fields(cls):
+                if option_of(field).identity:
+                    continue
+                value = other_value(field.default)
+                yield group, component, field.name, json.loads(json.dumps(value))
 
 
-def test_backends_have_options_outside_the_identity() -> None:
-    assert {key for key, _ in free_options()} >= {f"backend.{f.name}" for f in fields(Backend)}
+def test_components_have_options_outside_the_identity() -> None:
+    names = {(component, name) for _, component, name, _ in free_options()}
+    assert names >= {("tiny", "keep_last"), ("bandit", "exact_k")}
 
 
-@pytest.mark.parametrize(("key", "value"), list(free_options()))
-def test_force_trains_with_the_given_value_and_a_differing_one_is_named(store, key, value) -> None:
-    first = make_plan(BANDIT, name="same")
-    other = make_plan([*BANDIT, f"{key}={json.dumps(value)}"], name="same")
+@pytest.mark.parametrize(("group", "component", "name", "value"), list(free_options()))
+def test_force_trains_with_the_given_value_and_a_differing_one_is_named(
+    store, group, component, name, value
+) -> None:
+    overrides, key = PLANS[group][component], f"{group}.{name}"
+    first = make_plan(overrides, name="same")
+    other = make_plan([*overrides, f"{key}={json.dumps(value)}"], name="same")
     assert first.runs[0].run.identity == other.runs[0].run.identity
     [old] = done_ids(store, first)
     assert lines(first, store) == []
@@ -73,8 +85,7 @@ def test_force_trains_with_the_given_value_and_a_differing_one_is_named(store, k
     assert "--force" in line
     assert lines(other, store, force=True) == []
     [new] = done_ids(store, other, force=True)
-    name = key.partition(".")[2]
-    before, after = (store.runs.select(ids=[i])[0].config["backend"][name] for i in (old, new))
+    before, after = (store.runs.select(ids=[i])[0].config[group][name] for i in (old, new))
     assert after == value != before
     assert lines(other, store) == []
 
