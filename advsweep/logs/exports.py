@@ -70,8 +70,12 @@ def is_export(file: Path) -> bool:
 
 
 def _is_chart(header: Sequence[str]) -> bool:
-    ends = {name for name in header if name.endswith(_BOUNDS)}
-    return any(_SERIES.fullmatch(name) for name in ends)
+    """Return whether the columns are an axis and `RUN - METRIC`s, with or without their bounds."""
+    axis, *series = header
+    if any(_SERIES.fullmatch(name) for name in series if name.endswith(_BOUNDS)):
+        return True
+    is_every = all(_SERIES.fullmatch(name) for name in series)
+    return bool(series) and is_every and not _SERIES.fullmatch(axis)
 
 
 def _is_scalar(header: Sequence[str]) -> bool:

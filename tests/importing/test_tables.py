@@ -202,6 +202,17 @@ def test_a_chart_of_wandb_is_a_run_per_name(imported):
     assert not summary.left_out
 
 
+def test_a_chart_without_bounds_is_a_run_per_name(imported):
+    from advsweep.logs.names import NamePattern
+
+    text = "Step,grpo-s0 - train/reward,rloo-s0 - train/reward\n1,0.1,0.2\n2,0.3,0.4\n"
+    found, _ = imported(text, pattern=NamePattern("{estimator}-s{seed}"))
+    assert {key: points for key, (_, points) in found.items()} == {
+        ("grpo", 0): [("reward/mean", 1, 0.1), ("reward/mean", 2, 0.3)],
+        ("rloo", 0): [("reward/mean", 1, 0.2), ("reward/mean", 2, 0.4)],
+    }
+
+
 def test_a_chart_over_time_needs_a_column_of_the_step(imported):
     axis = "Relative Time (Process)"
     with pytest.raises(ConfigError, match=r"got one over 'Relative Time \(Process\)'; choose"):
