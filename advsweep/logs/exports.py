@@ -71,6 +71,8 @@ def is_export(file: Path) -> bool:
 
 def _is_chart(header: Sequence[str]) -> bool:
     """Return whether the columns are an axis and `RUN - METRIC`s, with or without their bounds."""
+    if not header:  # of an empty file
+        return False
     axis, *series = header
     if any(_SERIES.fullmatch(name) for name in series if name.endswith(_BOUNDS)):
         return True

@@ -432,3 +432,9 @@ def test_logs_of_other_formats_in_the_folder_are_named(store, tmp_path):
     (tmp_path / "notes.md").write_text("text\n")
     summary = import_runs(store, READERS.build("csv"), str(tmp_path))
     assert "logs of other formats, which were not read: b.jsonl (import jsonl)" in summary.notes
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\ufeff", "\n\n"])
+def test_an_empty_table_is_refused_in_one_line(imported, text):
+    with pytest.raises(ConfigError, match="expected a"):
+        imported(text)
