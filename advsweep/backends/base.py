@@ -458,6 +458,13 @@ class Backend(Component):
         """Return warnings about settings that are valid but usually unintended."""
         return []
 
+    def check_machine(self) -> None:
+        """Refuse runs whose program this machine lacks, before any of them is claimed.
+
+        Raises:
+            ConfigError: names what is missing. It is a fault of the machine, and none of the runs.
+        """
+
     def check_consent(self) -> None:
         """Refuse to start what only a store names, without the user's consent.
 

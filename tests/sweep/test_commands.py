@@ -15,10 +15,12 @@ import pytest
 from advsweep.backends.command import template as consent
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store
+from advsweep.sweep.executors.local import DebugExecutor
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.scheduler.execute import execute, pull_runs
+from advsweep.sweep.scheduler.runs import schedule_runs
 from tests.backends.command.conftest import TEMPLATE, processes_with
 
 BASE: dict[str, Any] = {
@@ -61,6 +63,26 @@ def test_a_restarted_run_needs_the_store_to_be_trusted(template, store, monkeypa
         plan_again(records)
     consent.allow_stored_templates()
     plan_again(records).check()
+
+
+def test_a_worker_without_the_program_ends_and_leaves_the_runs(
+    template, store, monkeypatch, tmp_path
+):
+    """What one machine lacks is no fault of the runs: a machine that has it trains them later."""
+    there = tmp_path / "there"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    plan = planned(template(), "seed=0,1")
+    schedule_runs(plan, store, force=False)
+    monkeypatch.chdir(tmp_path)
+    there.rename(tmp_path / "elsewhere")
+    consent.allow_stored_templates()
+    message = f"run 1: its command starts in {there}, and this machine has no such folder"
+    with pytest.raises(ConfigError, match=message):
+        pull_runs(store, None, DebugExecutor())
+    assert [run.status for run in store.runs.select()] == [Status.PENDING] * 2
+    (tmp_path / "elsewhere").rename(there)
+    assert pull_runs(store, None, DebugExecutor()).done == 2
 
 
 def test_an_early_stop_ends_the_command(template, store):

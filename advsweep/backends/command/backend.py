@@ -126,6 +126,14 @@ class Command(Backend):
                 f"again with backend=command backend.template=FILE, or pass --trust-store"
             )
 
+    def check_machine(self) -> None:
+        folder = Path(self.places()["folder"])
+        if not folder.is_dir():
+            raise ConfigError(
+                f"its command starts in {folder}, and this machine has no such folder; start the "
+                "worker where the program is, under the same path"
+            )
+
     def places(self) -> dict[str, str]:
         """The template's file and the working folder: the command line's before the store's."""
         stored = {"template": self.template, "folder": self.folder}

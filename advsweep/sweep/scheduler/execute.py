@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from filelock import FileLock
 
 from advsweep.backends import BACKENDS
+from advsweep.backends.base import Backend
 from advsweep.errors import ConfigError, StoreError
 from advsweep.local_files import FILE_MODE, make_private_folder, replace_file
 from advsweep.printable import redacted
@@ -163,7 +164,8 @@ class PulledRuns:
         self._overrides = overrides
         self._next_claim = 0.0
         self.claimed: tuple[RunRecord, base.Resources] | None = None
-        # Wrong overrides, and runs without consent, are refused before a run is claimed.
+        # Wrong overrides, runs without consent and programs that this machine lacks are refused
+        # before a run is claimed, so that none is blamed for them.
         self._resources = self._build(DEFAULTS["resources"])
         # Many runs of a sweep have the same task and backend.
         parts = {}
@@ -172,7 +174,7 @@ class PulledRuns:
                 config = record.config
                 parts[json.dumps([config.get("task"), config.get("backend")])] = record
         for record in parts.values():
-            _check_consent(record)
+            _check_fit(record)
 
     def begin(self) -> base.Resources:
         """Return the resources of the runs for the next scheduler."""
@@ -218,7 +220,7 @@ class PulledRuns:
             [record] = self._store.runs.select(ids=[run_id])
             # It is given back if this fails.
             self.claimed = record, self._resources
-            _check_consent(record)
+            _check_fit(record)
             sweeps = [s for s in self._store.sweeps.select() if self._sweep in (None, s.name)]
             node = recorded_setting(record, sweeps, "resources")
             self.claimed = record, self._build(node)
@@ -230,7 +232,7 @@ class PulledRuns:
         return base.Resources.build(changed, where="resources")
 
 
-def _check_consent(record: RunRecord) -> None:
+def _check_fit(record: RunRecord) -> None:
     """Refuse a run here that its own process would refuse and record as failed."""
     registries: Mapping[str, Registry[Any]] = {"task": TASKS, "backend": BACKENDS}
     for key, registry in registries.items():
@@ -240,6 +242,8 @@ def _check_consent(record: RunRecord) -> None:
             continue  # it cannot be built, which its own process records
         try:
             part.check_consent()
+            if isinstance(part, Backend):
+                part.check_machine()
         except ConfigError as error:
             raise ConfigError(f"run {record.id}: {error}") from error
 
