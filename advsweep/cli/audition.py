@@ -97,14 +97,14 @@ def audition(
     for option, value in (("--kl", kl), ("--temperature", temperature)):
         if value is not None and not 0 < value < math.inf:
             raise ConfigError(f"{option}: expected a number above 0, got {value:g}")
-    # What needs no torch comes first: a mistyped name is answered at once.
+    # What needs no model comes first: a mistyped name is answered at once.
     given = None if rollouts is None else _read_groups(rollouts)
-    record = None if source is None else _find_run(source, store)
     if target is not None:
         from advsweep.report.figures.draw import check_path
 
         check_path(target)
     candidates = _candidates(names, objectives or ["clipped"])
+    record = None if source is None else _find_run(source, store)
     import_extra("transformers", "hf", "an audition")
     from advsweep.backends.trl.audition import Audition, open_model, sample_rollouts
 

@@ -140,11 +140,11 @@ def test_a_run_of_dumps_is_imported_and_shown(called, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_mistakes_are_one_line(advsweep, tmp_path):
-    (tmp_path / "x.csv").write_text("time,reward\n1,2\n")
+    (tmp_path / "x.csv").write_text("time,reward\n1,2\n2,3\n")
     for words, expected in (
         (("csvv", "x.csv"), "did you mean 'csv'"),
         (("csv", "y.csv"), "expected a file or a folder of logs, got nothing"),
-        (("csv", "x.csv"), "--map COLUMN=step"),
+        (("csv", "x.csv"), "=step if it is the step"),
         (("csv", "x.csv", "--map", "x"), "--map: expected THEIRS=OURS"),
         (("csv", "x.csv", "--set", "x"), "'x': expected KEY=VALUE"),
     ):

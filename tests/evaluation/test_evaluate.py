@@ -105,7 +105,7 @@ def test_some_problems_are_spread_over_the_split(task):
     ("verifier", "gold", "right", "hanging"),
     [
         ({"name": "regex", "pattern": r"(?:a+)+$|is ([a-z]+)"}, "x", "is x", "a" * 60 + "!"),
-        ("boxed_math", "1/3", r"\boxed{1/3}", r"\boxed{9^{9^{9}}}"),
+        ("boxed_math", "x+1", r"\boxed{x+1}", r"\boxed{(x+1)^{99999}}"),
     ],
 )
 @pytest.mark.slow

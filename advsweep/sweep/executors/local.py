@@ -91,7 +91,7 @@ class LocalExecutor(base.Executor):
         if allocation is None:
             # With a run of ours there, room comes when it ends; else only others can make it.
             if not self._devices.taken.total():
-                share = f"{min(self.resources.gpus, 1):.0%} of it"
+                share = f"{min(self.resources.gpus, 1):.0%} of its memory"
                 warnings.warn(
                     f"no run can start: other processes leave no GPU with {share} free; waiting",
                     AdvsweepWarning,

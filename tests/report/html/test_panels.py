@@ -49,11 +49,12 @@ def test_the_page_begins_with_what_holds(page):
     findings = page.locator(".findings li")
     outcomes = ["better", "worse"] * 2
     assert findings.evaluate_all("all => all.map(li => li.dataset.outcome)") == outcomes
-    # Its seeds differ by 0.2, 0.24 and 0.28: t = 0.24 / (0.04 / √3) with 2 degrees of freedom has
-    # p = .0091. Two of the six tests have that p, so that p adj is 6/2 times as large; rloo has the
-    # solved problems of grpo.
+    # The six arms are one design. From the means of arm and seed those of grpo deviate by .02667 at
+    # the first and last seed, the other four by .01333: 4 · .02667² + 8 · .01333² = .0042667 with
+    # (6 - 1)(3 - 1) = 10 degrees of freedom. A difference has the sd √(2 · .00042667) = .02921, and
+    # the interval .24 ± 2.228 · .02921/√3 = .24 ± .0376.
     text = findings.first.inner_text()
-    assert text == "fade, group_size=4 against grpo: better ACR, -0.240 [-0.339, -0.141]."
+    assert text == "fade, group_size=4 against grpo: better ACR, -0.240 [-0.278, -0.202]."
     assert "6 differences: 2 primary outcomes x 4 arms, less 2 without a test" in page.inner_text(
         "body"
     )

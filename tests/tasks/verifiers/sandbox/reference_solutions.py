@@ -63,7 +63,7 @@ OTHERS = {
     "comparisons": ("def f(x):\n    return x", "", "assert f(3) in (3, 4) and f(3) != 4 and 2 < f(3) <= 3 and f(3) is not None\nassert isinstance(f('a'), str) and type(f([])) is list\nassert f(float('nan')) != f(float('nan'))"),
     "iterators as arguments": ("def f(x):\n    return sum(x)", "", "assert f(iter([1, 2])) == f(i for i in (1, 2)) == f(range(3)) == f({1: 0, 2: 0}.keys() | set()) == 3"),
     "in place, subclasses": ("def f(d, c):\n    d['b'] = c.pop('a')", "from collections import OrderedDict, Counter", "d, c = OrderedDict(a=1), Counter('aab')\nassert f(d, c) is None\nassert (d, c) == (OrderedDict(a=1, b=2), Counter('b'))"),
-    "an iterator, and no result": ("def f(x):\n    sum(x)", "", "assert f(i for i in (1, 2)) is None and f(map(int, '12')) is None"),
+    "an iterator, and no result": ("def f(x):\n    return None if sum(x) > 2 else 0", "", "assert f(i for i in (1, 2)) is None and f(map(int, '11')) == 0"),
     "subclasses as arguments": ("def f(d):\n    return d['a']", "from collections import OrderedDict, Counter", "assert f(OrderedDict(a=1)) == 1\nassert f(Counter('aab')) == 2"),
     "a file": ("def read(path):\n    return open(path).read()", "", "open('a.txt', 'w').write('b')\nassert read('a.txt') == 'b'"),
     "a static method": ("class Solution:\n    @staticmethod\n    def f(x):\n        return x + 1", "", "assert Solution.f(1) == 2 and Solution().f(1) == 2"),
