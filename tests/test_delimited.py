@@ -83,7 +83,10 @@ def test_encodings_of_unicode(tmp_path, encoding):
         (b"PK\x03\x04rest", "an Excel workbook"),
         (b"PAR1rest", "a parquet table: save it as CSV"),
         (b"\x80\x04\x95", "a pickle, which is not read"),
-        (gzip.compress(b"name,value\na,1\n" * 9, mtime=0)[:-9], "a whole gzip file, got one that is cut"),
+        (
+            gzip.compress(b"name,value\na,1\n" * 9, mtime=0)[:-9],
+            "a whole gzip file, got one that is cut",
+        ),
         (gzip.compress(b"0" * 5000, mtime=0), "at most 1,000 bytes of text, got more"),
         (b"name,value\na,\0\n", "line 2: expected text, got a zero byte"),
     ],
