@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator
-from advsweep.diagnostics import stacked_rollout_metrics
+from advsweep.diagnostics import StepRollouts, stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
 
@@ -490,10 +490,9 @@ def metrics_of_rollouts(
         infos, brief: as in `stacked_rollout_metrics`.
     """
     first = runs[0]
-    return stacked_rollout_metrics(
-        drawn,
-        advantages,
-        infos,
+    step = StepRollouts(
+        batch=drawn,
+        advantages=advantages,
         groups=collected.groups if len(runs) == 1 else None,
         rollouts=collected.rollouts,
         outcomes=source.outcomes,
@@ -503,10 +502,10 @@ def metrics_of_rollouts(
         references=source.references,
         turns=collected.turns,
         last_turn=collected.last_turn,
-        verifier_free=[run.estimator.verifier_free for run in runs],
         graded=not all(run.task.is_binary for run in runs),
-        brief=brief,
     )
+    verifier_free = [run.estimator.verifier_free for run in runs]
+    return stacked_rollout_metrics(step, infos, verifier_free=verifier_free, brief=brief)
 
 
 def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Collected) -> Advantages:

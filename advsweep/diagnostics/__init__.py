@@ -7,10 +7,15 @@ from advsweep.diagnostics.masses import (
     masses,
     population_masses,
 )
-from advsweep.diagnostics.rollouts import rollout_metrics, stacked_rollout_metrics
+from advsweep.diagnostics.rollouts import (
+    StepRollouts,
+    rollout_metrics,
+    stacked_rollout_metrics,
+)
 
 __all__ = [
     "Masses",
+    "StepRollouts",
     "expected_masses",
     "group_masses",
     "masses",

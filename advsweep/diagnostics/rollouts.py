@@ -1,8 +1,12 @@
-"""The metrics of one step's rollouts, the same for every backend."""
+"""The metrics of one step's rollouts, the same for every backend.
+
+Each family of metrics has a function below; `stacked_rollout_metrics` puts them together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,67 +21,36 @@ from advsweep.diagnostics.group_statistics import (
     ratio,
 )
 from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
-from advsweep.estimators.batch import Advantages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jaxtyping import Bool, Float, Int, Num
+    from jaxtyping import Float, Int, Num
     from torch import Tensor
 
     from advsweep.diagnostics.group_statistics import (
         CountPerGroup,
         FlagPerRollout,
+        GroupSpread,
         PerRollout,
-        PerRun,
     )
     from advsweep.estimators import GroupBatch
+    from advsweep.estimators.batch import Advantages
 
 # Metrics by name: a number of each run, or one that all share.
 _Table = dict[str, "Float[np.ndarray, ' runs'] | float"]
 
 
-def rollout_metrics(batch: GroupBatch, advantages: Advantages, **options: Any) -> dict[str, float]:
-    """Return `stacked_rollout_metrics` of a single run."""
-    (metrics,) = stacked_rollout_metrics(batch, advantages, [advantages.info], **options)
-    return metrics
-
-
-def stacked_rollout_metrics(
-    batch: GroupBatch,
-    advantages: Advantages,
-    infos: Sequence[Mapping[str, float]],
-    *,
-    groups: Int[Tensor, " groups"] | None = None,
-    rollouts: Int[Tensor, "groups some"] | None = None,
-    outcomes: Float[Tensor, "runs*prompts rollouts"] | None = None,
-    judged: Float[Tensor, "runs*prompts rollouts"] | None = None,
-    levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None,
-    prompts: int | None = None,
-    references: int = 0,
-    turns: Int[Tensor, " prompts"] | None = None,
-    last_turn: int = 1,
-    verifier_free: bool | Sequence[bool] = False,
-    graded: bool | None = None,
-    brief: bool = False,
-) -> list[dict[str, float]]:
-    """Return the metrics of a step's rollouts, rewards and advantages by name, for each run.
+@dataclass(frozen=True, kw_only=True)
+class StepRollouts:
+    """The rollouts that a step of one or several runs has drawn, and what it trains on.
 
     The runs' groups follow one run after another, as many for each; with more than one run, all
-    groups are trained on. Each run's numbers have the same bits whatever the other runs are.
+    groups are trained on.
 
-    Rewards, collapse and entropies cover every drawn group, so that they describe the model and
-    the problems independently of the rollout policy. Advantages and masses cover the groups
-    trained on; of an advantage per token, they take each rollout's means of A and of |A| over its
-    tokens. Masked rollouts enter no statistic. `reward/std` is the mean over groups of the
-    population standard deviation within a group, by which estimators divide, and not the spread
-    over the whole batch. `entropy/*` are means over rollouts of each rollout's mean per token,
-    if the batch has entropies. Metrics are NaN if nothing could be scored.
-
-    Args:
+    Attributes:
         batch: all drawn groups, including discarded ones; with a mask only for a single run.
         advantages: advantages of the groups that the step trains on; their `info` is not read.
-        infos: the numbers that each run's estimator logs; one entry per run.
         groups: for a single run, the numbers of the groups trained on in the batch; by default
             all of them, in order.
         rollouts: for a single run, the numbers of the rollouts trained on in each of these groups;
@@ -90,14 +63,76 @@ def stacked_rollout_metrics(
         prompts: the target number of groups of each run's step; by default the number drawn.
         references: number of rollouts of each run beside these: of a reference model, or greedy.
         turns: for a single run, the turn of each drawn group, counted from 1, if prompts come in
-            several. Rewards, collapse and entropies then cover the first turn alone.
+            several.
         last_turn: the turn after which no prompt comes again.
-        verifier_free: whether the advantages are made of another signal than the rewards, so that
-            the collapse rate is undefined and left out; for all runs, or one per run.
         graded: whether rewards may be other than 0 and 1; by default, for each run, whether some
             of these are.
-        brief: return only `reward/mean`, `std` and `unscorable`, `cost/*`, and the `collapse/*` of
-            the judged numbers.
+    """
+
+    batch: GroupBatch
+    advantages: Advantages
+    groups: Int[Tensor, " groups"] | None = None
+    rollouts: Int[Tensor, "groups some"] | None = None
+    outcomes: Float[Tensor, "runs*prompts rollouts"] | None = None
+    judged: Float[Tensor, "runs*prompts rollouts"] | None = None
+    levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None
+    prompts: int | None = None
+    references: int = 0
+    turns: Int[Tensor, " prompts"] | None = None
+    last_turn: int = 1
+    graded: bool | None = None
+
+
+def rollout_metrics(
+    batch: GroupBatch,
+    advantages: Advantages,
+    *,
+    verifier_free: bool = False,
+    brief: bool = False,
+    **fields: Any,
+) -> dict[str, float]:
+    """Return `stacked_rollout_metrics` of a single run.
+
+    Args:
+        advantages: their `info` becomes the estimator's own metrics.
+        verifier_free, brief: as in `stacked_rollout_metrics`.
+        fields: other fields of `StepRollouts`.
+    """
+    (metrics,) = stacked_rollout_metrics(
+        StepRollouts(batch=batch, advantages=advantages, **fields),
+        [advantages.info],
+        verifier_free=[verifier_free],
+        brief=brief,
+    )
+    return metrics
+
+
+def stacked_rollout_metrics(
+    step: StepRollouts,
+    infos: Sequence[Mapping[str, float]],
+    *,
+    verifier_free: Sequence[bool] | None = None,
+    brief: bool = False,
+) -> list[dict[str, float]]:
+    """Return the metrics of a step's rollouts, rewards and advantages by name, for each run.
+
+    Each run's numbers have the same bits whatever the other runs are.
+
+    Rewards, collapse and entropies cover every drawn group, so that they describe the model and
+    the problems independently of the rollout policy; where prompts come in several turns, every
+    group of the first turn. Advantages and masses cover the groups trained on; of an advantage per
+    token, they take each rollout's means of A and of |A| over its tokens. Masked rollouts enter no
+    statistic. `reward/std` is the mean over groups of the population standard deviation within a
+    group, by which estimators divide, and not the spread over the whole batch. `entropy/*` are
+    means over rollouts of each rollout's mean per token, if the batch has entropies. Metrics are
+    NaN if nothing could be scored.
+
+    Args:
+        infos: the numbers that each run's estimator logs; one entry per run.
+        verifier_free: of each run, whether the advantages are made of another signal than the
+            rewards, so that the collapse rate is undefined and left out; by default of none.
+        brief: return only `reward/mean`, `std`, `unscorable` and `truncated`, `cost/*`, and the
+            `collapse/*` of the judged numbers.
 
     Returns:
         `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
@@ -115,178 +150,292 @@ def stacked_rollout_metrics(
         that reach it, `retry/reached/turn_T`, and its masses per rollout of the first turn,
         `mass/success/turn_T` and `mass/failure/turn_T` (FADE, Eq. 16).
     """
-    runs = StackedRollouts(batch.rewards, batch.mask, runs=len(infos))
-    assert batch.mask is None or len(infos) == 1
-    count, drawn, size = runs.shape
-    generated = drawn * size + references
-    verdicts = batch.rewards if outcomes is None else outcomes
-    judged = verdicts if judged is None else judged
-    rewards = runs.numbers(batch.rewards)
-    spread = runs.spread(rewards)
-    of_judged = spread if judged is batch.rewards else runs.spread(runs.numbers(judged))
-    collapsed = collapsed_groups(of_judged)
-    always: _Table = {
-        "reward/unscorable": 1 - runs.total / (drawn * size),
-        "cost/rollouts": generated
-        / ((drawn if prompts is None else prompts) * advantages.values.shape[1]),
-        "cost/utilisation": _sums(advantages.keep, count) / generated,
-    }
-    if batch.lengths is not None:
-        always["cost/tokens"] = _sums(batch.lengths.double(), count)
-    if batch.truncated is not None:
-        always["reward/truncated"] = _sums(batch.truncated, count) / (drawn * size)
-    always |= {
-        "reward/mean": runs.rollout_mean(rewards),
-        "reward/std": runs.group_mean(spread.std),
-        **_prefixed("collapse", collapse_shares(runs, of_judged, collapsed)),
-    }
-    sometimes: _Table = {}
-    if levels is not None and not brief:
-        by_level = collapse_by_level(runs, collapsed, levels)
-        sometimes |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
-    of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
+    count = len(infos)
+    assert step.batch.mask is None or count == 1
+    drawn = _Rollouts.drawn_in(step, count)
+    described = drawn
+    if step.turns is not None:
+        described = drawn.select((step.turns == 1).nonzero()[:, 0])
+    metrics = _Metrics(defined=_cost_metrics(step, count) | _reward_metrics(described))
+    collapse = _collapse_metrics(described, by_level=not brief)
+    metrics.add(collapse)
     if not brief:
-        if graded is not False:
-            partial = runs.rollout_mean((rewards != 0) & (rewards != 1))
-            # Of rewards of 0 and 1 the other two are 1 - solved/0 and solved/K.
-            shown = {
-                "reward/partial": partial,
-                "reward/best": runs.group_mean(spread.high),
-                "reward/worst": runs.group_mean(spread.low),
-            }
-            if graded:
-                always |= shown
-            else:
-                sometimes |= {k: np.where(partial > 0, v, np.nan) for k, v in shown.items()}
-        successes = runs.flags(verdicts == 1)
-        solved = runs.group_count(successes)
-        always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
-        shares = difficulty.solve_rate_histogram(solved, runs.scored, size)
-        always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
-        if batch.token_entropy_exact is not None:
-            always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
-        entropy = None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
-        if entropy is not None:
-            always["entropy/token_sampled"] = runs.rollout_mean(entropy)
-        if len(advantages.values):
-            lengths = batch.lengths
-            if groups is not None:
-                trained = replace(batch, rewards=verdicts).select(groups, rollouts)
-                runs, lengths = StackedRollouts(trained.rewards, trained.mask), trained.lengths
-                successes = runs.flags(trained.rewards == 1)
-                solved = runs.group_count(successes)
-                surprisal = trained.token_entropy
-                entropy = None if surprisal is None else runs.numbers(surprisal)
-            values = runs.numbers(advantages.rollout_means(lengths))
-            sizes = np.abs(values)
-            if advantages.per_token:
-                sizes = runs.numbers(advantages.sizes(lengths))
-            _add_advantages(always, sometimes, runs, values, sizes, successes, solved, entropy)
-    found = _by_run(always, sometimes, count)
-    if turns is not None:
-        (only,) = found
-        first = (turns == 1).nonzero()[:, 0]
-        of_first = stacked_rollout_metrics(
-            batch.select(first),
-            Advantages(values=batch.rewards[:0], keep=advantages.keep[:0]),
-            infos,
-            outcomes=verdicts[first],
-            judged=judged[first],
-            levels=None if levels is None else np.ravel(levels)[first.numpy(force=True)],
-            graded=graded,
-            brief=brief,
-        )[0]
-        only |= {name: v for name, v in of_first.items() if not name.startswith("cost/")}
-        if not brief:
-            only |= _of_turns(batch, advantages, verdicts == 1, turns, last_turn, groups)
-    without = [verifier_free] * count if isinstance(verifier_free, bool) else verifier_free
-    for metrics, info, gone in zip(found, infos, without, strict=True):
-        if gone:
-            for name in of_rewards:
-                metrics.pop(name, None)
-        metrics |= {f"estimator/{name}": value for name, value in info.items()}
-    return found
+        metrics.add(_graded_metrics(described, step.graded))
+        metrics.defined |= _solved_metrics(described)
+        metrics.defined |= _entropy_metrics(described)
+        if len(step.advantages.values):
+            trained = drawn if step.groups is None else drawn.select(step.groups, step.rollouts)
+            metrics.add(_advantage_metrics(trained, step.advantages))
+        if step.turns is not None:
+            metrics.defined |= _turn_metrics(step, drawn, step.turns)
+    of_runs = metrics.by_run(count)
+    are_free = [False] * count if verifier_free is None else verifier_free
+    for of_run, info, is_free in zip(of_runs, infos, are_free, strict=True):
+        if is_free:
+            for name in collapse.names:
+                of_run.pop(name, None)
+        of_run |= {f"estimator/{name}": value for name, value in info.items()}
+    return of_runs
 
 
-def _of_turns(
-    batch: GroupBatch,
-    advantages: Advantages,
-    successes: Bool[Tensor, "prompts rollouts"],
-    turns: Int[Tensor, " prompts"],
-    last_turn: int,
-    groups: Int[Tensor, " groups"] | None,
-) -> dict[str, float]:
-    """Return how many prompts reach each turn, and the masses of turns."""
-    chosen = torch.arange(len(turns)) if groups is None else groups
-    lengths = None if batch.lengths is None else batch.lengths[chosen]
-    values = advantages.rollout_means(lengths)
-    if batch.mask is not None:
-        values = values.where(batch.mask[chosen], 0.0)
-    upward = values.where(successes[chosen], 0.0)
-    of_first = (turns == 1).sum().item()
-    scored = turns[:, None] == 1 if batch.mask is None else batch.mask & (turns[:, None] == 1)
-    rollouts = scored.expand_as(batch.rewards).sum().clamp(min=1)
-    metrics = {}
-    for turn in range(1, last_turn + 1):
-        own = turns[chosen] == turn
-        success = upward[own].double().sum() / rollouts
-        total = values[own].double().sum() / rollouts
-        metrics[f"retry/reached/turn_{turn}"] = (turns == turn).sum().item() / of_first
-        metrics[f"mass/success/turn_{turn}"] = success.item()
-        metrics[f"mass/failure/turn_{turn}"] = (success - total).item()
+@dataclass
+class _Metrics:
+    """Metrics of all runs by name.
+
+    Attributes:
+        defined: metrics that every run has; NaN if nothing could be scored.
+        optional: metrics that a run lacks where they are NaN.
+    """
+
+    defined: _Table = field(default_factory=dict)
+    optional: _Table = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all metrics, the defined ones first."""
+        return [*self.defined, *self.optional]
+
+    def add(self, other: _Metrics) -> None:
+        """Add other metrics."""
+        self.defined |= other.defined
+        self.optional |= other.optional
+
+    def by_run(self, runs: int) -> list[dict[str, float]]:
+        """Return the metrics of each run, without the optional ones that are NaN for it."""
+        names = self.names
+        numbers = np.empty((len(names), runs))
+        for row, values in enumerate([*self.defined.values(), *self.optional.values()]):
+            numbers[row] = values
+        of_runs = [dict(zip(names, column, strict=True)) for column in numbers.T.tolist()]
+        undefined = np.isnan(numbers[len(self.defined) :])
+        for row, run in zip(*undefined.nonzero(), strict=True):
+            del of_runs[run][names[len(self.defined) + row]]
+        return of_runs
+
+
+@dataclass(frozen=True, eq=False)
+class _Rollouts:
+    """Some rollouts of a step, as tensors and, once asked for, as arrays that are 0 where masked.
+
+    Attributes:
+        judged: the numbers whose spread tells whether a group has collapsed.
+        runs: shape and mask of the rollouts of each run.
+    """
+
+    batch: GroupBatch
+    verdicts: Float[Tensor, "groups rollouts"]
+    judged: Float[Tensor, "groups rollouts"]
+    levels: Int[np.ndarray, " groups"] | None
+    runs: StackedRollouts
+
+    @classmethod
+    def drawn_in(cls, step: StepRollouts, count: int) -> _Rollouts:
+        """Return all rollouts that a step has drawn for a number of runs."""
+        batch = step.batch
+        verdicts = batch.rewards if step.outcomes is None else step.outcomes
+        return cls(
+            batch=batch,
+            verdicts=verdicts,
+            judged=verdicts if step.judged is None else step.judged,
+            levels=None if step.levels is None else np.ravel(step.levels),
+            runs=StackedRollouts(batch.rewards, batch.mask, runs=count),
+        )
+
+    def select(
+        self, groups: Int[Tensor, " groups"], rollouts: Int[Tensor, "groups some"] | None = None
+    ) -> _Rollouts:
+        """Return some groups of a single run, in the given order.
+
+        Args:
+            rollouts: numbers of the rollouts of each of these groups to return; None for all.
+        """
+        batch = self.batch.select(groups, rollouts)
+        verdicts = self.verdicts[groups]
+        judged = self.judged[groups]
+        if rollouts is not None:
+            verdicts = verdicts.gather(1, rollouts)
+            judged = judged.gather(1, rollouts)
+        return _Rollouts(
+            batch=batch,
+            verdicts=verdicts,
+            judged=judged,
+            levels=None if self.levels is None else self.levels[groups.numpy(force=True)],
+            runs=StackedRollouts(batch.rewards, batch.mask),
+        )
+
+    @functools.cached_property
+    def rewards(self) -> PerRollout:
+        """The rewards."""
+        return self.runs.numbers(self.batch.rewards)
+
+    @functools.cached_property
+    def reward_spread(self) -> GroupSpread:
+        """The spread of the rewards of each group."""
+        return self.runs.spread(self.rewards)
+
+    @functools.cached_property
+    def judged_spread(self) -> GroupSpread:
+        """The spread of the judged numbers of each group."""
+        if self.judged is self.batch.rewards:
+            return self.reward_spread
+        return self.runs.spread(self.runs.numbers(self.judged))
+
+    @functools.cached_property
+    def successes(self) -> FlagPerRollout:
+        """Flag the successes."""
+        return self.runs.flags(self.verdicts == 1)
+
+    @functools.cached_property
+    def solved(self) -> CountPerGroup:
+        """The number of successes of each group."""
+        return self.runs.group_count(self.successes)
+
+    @functools.cached_property
+    def token_entropy(self) -> PerRollout | None:
+        """The mean of -log π over the tokens of each rollout, if the batch has it."""
+        values = self.batch.token_entropy
+        return None if values is None else self.runs.numbers(values)
+
+
+def _cost_metrics(step: StepRollouts, runs: int) -> _Table:
+    """Return `cost/*`: of all that was generated, in whichever turn."""
+    groups, size = step.batch.rewards.shape
+    drawn = groups // runs
+    generated = drawn * size + step.references
+    prompts = drawn if step.prompts is None else step.prompts
+    metrics: _Table = {
+        "cost/rollouts": generated / (prompts * step.advantages.values.shape[1]),
+        "cost/utilisation": _sums(step.advantages.keep, runs) / generated,
+    }
+    if step.batch.lengths is not None:
+        metrics["cost/tokens"] = _sums(step.batch.lengths.double(), runs)
     return metrics
 
 
-def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndarray, " runs"]:
-    sums: Num[np.ndarray, " runs"] = values.numpy(force=True).reshape(runs, -1).sum(axis=1)
-    return sums
+def _reward_metrics(rollouts: _Rollouts) -> _Table:
+    """Return the metrics of rewards that every task has."""
+    runs = rollouts.runs
+    count, groups, size = runs.shape
+    metrics: _Table = {
+        "reward/unscorable": 1 - runs.total / (groups * size),
+        "reward/mean": runs.rollout_mean(rollouts.rewards),
+        "reward/std": runs.group_mean(rollouts.reward_spread.std),
+    }
+    if rollouts.batch.truncated is not None:
+        metrics["reward/truncated"] = _sums(rollouts.batch.truncated, count) / (groups * size)
+    return metrics
 
 
-def _prefixed(prefix: str, values: Mapping[str, PerRun]) -> dict[str, PerRun]:
-    return {f"{prefix}/{name}": value for name, value in values.items()}
+def _collapse_metrics(rollouts: _Rollouts, *, by_level: bool) -> _Metrics:
+    """Return the shares of collapsed groups and, if asked for, those of each known level."""
+    runs = rollouts.runs
+    collapsed = collapsed_groups(rollouts.judged_spread)
+    shares = collapse_shares(runs, rollouts.judged_spread, collapsed)
+    metrics = _Metrics(defined={f"collapse/{name}": share for name, share in shares.items()})
+    if by_level and rollouts.levels is not None:
+        rates = collapse_by_level(runs, collapsed, rollouts.levels)
+        metrics.optional = {f"collapse/acr/level_{level}": rate for level, rate in rates.items()}
+    return metrics
 
 
-def _add_advantages(
-    always: _Table,
-    sometimes: _Table,
-    runs: StackedRollouts,
-    advantages: PerRollout,
-    sizes: PerRollout,
-    successes: FlagPerRollout,
-    solved: CountPerGroup,
-    token_entropy: PerRollout | None,
-) -> None:
-    success, failure = masses_per_run(runs, advantages, successes)
+def _graded_metrics(rollouts: _Rollouts, graded: bool | None) -> _Metrics:
+    """Return the metrics of rewards other than 0 and 1, as `StepRollouts.graded` says."""
+    if graded is False:
+        return _Metrics()
+    runs = rollouts.runs
+    partial = runs.rollout_mean((rollouts.rewards != 0) & (rollouts.rewards != 1))
+    metrics: _Table = {
+        "reward/partial": partial,
+        "reward/best": runs.group_mean(rollouts.reward_spread.high),
+        "reward/worst": runs.group_mean(rollouts.reward_spread.low),
+    }
+    if graded:
+        return _Metrics(defined=metrics)
+    # Of rewards of 0 and 1 the other two are 1 - solved/0 and solved/K.
+    seen: _Table = {name: np.where(partial > 0, values, np.nan) for name, values in metrics.items()}
+    return _Metrics(optional=seen)
+
+
+def _solved_metrics(rollouts: _Rollouts) -> _Table:
+    """Return how many groups have each number of successes."""
+    runs, solved = rollouts.runs, rollouts.solved
+    unsolved = (runs.scored > 0) & (solved == 0)
+    metrics: _Table = {"prompts/fully_unsolved": unsolved.sum(axis=1)}
+    shares = difficulty.solve_rate_histogram(solved, runs.scored, runs.shape[2])
+    for successes, share in enumerate(shares.T):
+        metrics[f"solved/{successes}"] = share
+    return metrics
+
+
+def _entropy_metrics(rollouts: _Rollouts) -> _Table:
+    """Return the entropies that the batch has."""
+    runs = rollouts.runs
+    metrics: _Table = {}
+    exact = rollouts.batch.token_entropy_exact
+    if exact is not None:
+        metrics["entropy/token"] = runs.rollout_mean(runs.numbers(exact))
+    if rollouts.token_entropy is not None:
+        metrics["entropy/token_sampled"] = runs.rollout_mean(rollouts.token_entropy)
+    return metrics
+
+
+def _advantage_metrics(rollouts: _Rollouts, advantages: Advantages) -> _Metrics:
+    """Return the metrics of advantages, masses and weights, of the rollouts trained on."""
+    runs, lengths = rollouts.runs, rollouts.batch.lengths
+    values = runs.numbers(advantages.rollout_means(lengths))
+    sizes = np.abs(values)
+    if advantages.per_token:
+        sizes = runs.numbers(advantages.sizes(lengths))
+    success, failure = masses_per_run(runs, values, rollouts.successes)
     group_sizes = runs.group_sum(sizes)
-    always |= {
+    defined: _Table = {
         "collapse/acr_after": runs.group_mean(group_sizes == 0),
         "advantage/zero_fraction": 1 - runs.rollout_mean(sizes != 0),
         "advantage/abs_mean": runs.rollout_mean(sizes),
         "mass/success": success,
         "mass/failure": failure,
     }
-    if token_entropy is not None:
-        terms = entropy_terms_per_run(runs, advantages, token_entropy)
-        always |= _prefixed("entropy", terms)
+    if rollouts.token_entropy is not None:
+        terms = entropy_terms_per_run(runs, values, rollouts.token_entropy)
+        for name, term in terms.items():
+            defined[f"entropy/{name}"] = term
     weights = group_sizes / np.maximum(runs.scored, 1)
-    noise = difficulty.weight_noise(weights, solved, runs.scored)
-    solve_rate = ratio(solved.sum(axis=1), runs.total)
-    sometimes |= {
+    noise = difficulty.weight_noise(weights, rollouts.solved, runs.scored)
+    solve_rate = ratio(rollouts.solved.sum(axis=1), runs.total)
+    optional: _Table = {
         "mass/sign_ratio": difficulty.sign_ratio(success, failure, solve_rate),
         "weight/effective_prompts": difficulty.effective_prompts(weights),
         "weight/variance": noise.variance,
         "update/quality": noise.quality,
     }
+    return _Metrics(defined, optional)
 
 
-def _by_run(always: _Table, sometimes: _Table, runs: int) -> list[dict[str, float]]:
-    """Return the metrics of each run, without the `sometimes` metrics that are NaN for it."""
-    names = [*always, *sometimes]
-    numbers = np.empty((len(names), runs))
-    for row, values in zip(numbers, [*always.values(), *sometimes.values()], strict=True):
-        row[:] = values
-    found = [dict(zip(names, column, strict=True)) for column in numbers.T.tolist()]
-    undefined = np.isnan(numbers[len(always) :])
-    for row, run in zip(*undefined.nonzero(), strict=True):
-        del found[run][names[len(always) + row]]
-    return found
+def _turn_metrics(step: StepRollouts, drawn: _Rollouts, turns: Int[Tensor, " prompts"]) -> _Table:
+    """Return how many prompts reach each turn, and the masses of turns."""
+    batch = drawn.batch
+    trained = torch.arange(len(turns)) if step.groups is None else step.groups
+    lengths = None if batch.lengths is None else batch.lengths[trained]
+    values = step.advantages.rollout_means(lengths)
+    is_first = turns == 1
+    scored = is_first[:, None].expand_as(batch.rewards)
+    if batch.mask is not None:
+        values = values.where(batch.mask[trained], 0.0)
+        scored = scored & batch.mask
+    upward = values.where(drawn.verdicts[trained] == 1, 0.0)
+    rollouts = scored.sum().clamp(min=1)
+    metrics: _Table = {}
+    for turn in range(1, step.last_turn + 1):
+        groups = turns[trained] == turn
+        success = upward[groups].double().sum() / rollouts
+        total = values[groups].double().sum() / rollouts
+        metrics[f"retry/reached/turn_{turn}"] = (turns == turn).sum().item() / is_first.sum().item()
+        metrics[f"mass/success/turn_{turn}"] = success.item()
+        metrics[f"mass/failure/turn_{turn}"] = (success - total).item()
+    return metrics
+
+
+def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndarray, " runs"]:
+    """Return the sum of each run's values."""
+    sums: Num[np.ndarray, " runs"] = values.numpy(force=True).reshape(runs, -1).sum(axis=1)
+    return sums

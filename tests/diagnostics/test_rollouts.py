@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from advsweep.diagnostics import rollout_metrics, stacked_rollout_metrics
+from advsweep.diagnostics import StepRollouts, rollout_metrics, stacked_rollout_metrics
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
 
 
@@ -233,16 +233,15 @@ def test_a_run_of_a_stack_has_the_metrics_it_has_alone(
     advantages.keep[::3, 0] = False
     infos = [{"tau": float(run)} for run in range(count)]
     free = [False, True, False, False, True]
-    together = stacked_rollout_metrics(
-        batch,
-        advantages,
-        infos,
+    step = StepRollouts(
+        batch=batch,
+        advantages=advantages,
         outcomes=outcomes,
         levels=levels,
         prompts=prompts,
         references=3,
-        verifier_free=free,
     )
+    together = stacked_rollout_metrics(step, infos, verifier_free=free)
     for run in range(count):
         groups = torch.arange(run * prompts, (run + 1) * prompts)
         alone = rollout_metrics(
@@ -265,7 +264,8 @@ def test_partial_credit_is_seen_without_a_threshold() -> None:
     rows = torch.tensor([[0.95, 0.98], [1.0, 0.0]]), torch.tensor([[0.05, 0.02], [0.0, 0.0]])
     batch = GroupBatch(rewards=torch.cat((*rows, torch.eye(2))))
     advantages = build_estimator("dr_grpo").compute(batch)
-    high, low, binary = stacked_rollout_metrics(batch, advantages, [{}, {}, {}])
+    step = StepRollouts(batch=batch, advantages=advantages)
+    high, low, binary = stacked_rollout_metrics(step, [{}, {}, {}])
     names = ("reward/partial", "reward/best", "reward/worst")
     # Largest rewards .98 and 1, smallest .95 and 0; then .05, 0 and .02, 0.
     assert [high[name] for name in names] == pytest.approx([0.5, 0.99, 0.475])
