@@ -172,7 +172,7 @@ class Run:
         if self.control.name != Control.name:
             config[CONTROL] = self.control.plain()
         config |= {key: getattr(self, key) for key in PARAMETERS}
-        return self.backend.reached(config)
+        return self.backend.training_config(config)
 
     @property
     def config_hash(self) -> str:
@@ -226,11 +226,11 @@ class Run:
         if self.control.name != Control.name:
             nodes[CONTROL] = identity_of(self.control)
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
-        reached = self.backend.reached(nodes)
+        config = self.backend.training_config(nodes)
         program = self.backend.program(self)
         if program is not None:
-            reached["backend"] = {**reached["backend"], SOURCE: program.digest}
-        return reached
+            config["backend"] = {**config["backend"], SOURCE: program.digest}
+        return config
 
     def _hash(self, material: Plain) -> str:
         digest = hash_json(material)
@@ -431,12 +431,12 @@ class Backend(Component):
         """
         return node
 
-    def reached(self, config: Plain) -> Plain:
+    def training_config(self, config: Plain) -> Plain:
         """Return the part of a config that reaches the training."""
         return config
 
-    def completed(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a config with a value for every key, from what `reached` left of it."""
+    def with_defaults(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a config with a value for every key, from what `training_config` left of it."""
         return config
 
     def program(self, run: Run) -> Source | None:

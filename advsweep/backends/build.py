@@ -73,7 +73,7 @@ def build_run(
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
     control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
     if "backend" in config:
-        config = _build("backend", config["backend"], cache).completed(config)
+        config = _build("backend", config["backend"], cache).with_defaults(config)
     for key in required:
         if key not in config:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"

@@ -12,7 +12,7 @@ import torch
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Estimator, StatefulEstimator
-from advsweep.estimators.batch import Groups, Moments, Over, Std, at_least, standardise
+from advsweep.estimators.batch import CountBy, Groups, Moments, Std, at_least, standardise
 
 if TYPE_CHECKING:
     from advsweep.estimators.batch import PerRollout, PerToken
@@ -278,7 +278,7 @@ class GRPO(StatefulEstimator[Moments]):
             return _standardise_as_frameworks(groups, self.std, self.eps)
         sigma = groups.std(self.std)
         if self.scope != "group":
-            moments = self._memory.joined(groups.moments(groups.rewards, Over.ROLLOUTS))
+            moments = self._memory.joined(groups.moments(groups.rewards, CountBy.ROLLOUTS))
             if self.stateful:
                 self._memory = moments
             sigma = torch.full_like(sigma, math.sqrt(moments.variance(self.std)))

@@ -210,7 +210,7 @@ class Std(Enum):
     SAMPLE = "sample"
 
 
-class On(Enum):
+class CollapseBy(Enum):
     """Whether a group has collapsed if its verdicts are equal, or if its rewards are.
 
     They differ where rewards are shaped: a group of wrong answers has different rewards if these
@@ -221,7 +221,7 @@ class On(Enum):
     REWARD = "reward"
 
 
-class Over(Enum):
+class CountBy(Enum):
     """What a statistic of the batch counts: each rollout once, or each of its tokens."""
 
     ROLLOUTS = "rollouts"
@@ -384,7 +384,7 @@ class Groups:
         lengths = self.given("lengths")
         return torch.arange(tokens, device=lengths.device) < lengths[..., None]
 
-    def moments(self, values: PerRollout | PerToken, over: Over) -> Moments:
+    def moments(self, values: PerRollout | PerToken, over: CountBy) -> Moments:
         """Return the moments of values over all rollouts or all tokens of the batch.
 
         Values per rollout count once per token if it is over tokens. With `frequencies` the batch
@@ -397,7 +397,7 @@ class Groups:
             weights = weights * _LARGE_BATCH
         if values.ndim == 3:
             weights = weights[..., None] * self.within(values.shape[2])
-        elif over is Over.TOKENS:
+        elif over is CountBy.TOKENS:
             weights = weights * self.given("lengths")
         return Moments.of(values, weights)
 

@@ -12,7 +12,7 @@ from advsweep.components import option
 from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.baselines import GRPO
-from advsweep.estimators.batch import Groups, Over, Std
+from advsweep.estimators.batch import CountBy, Groups, Std
 from advsweep.estimators.wrappers import Wrapper
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LARGEST_LOG_RATIO = 40.0
 
 
 def whiten(
-    groups: Groups, values: PerRollout | PerToken, over: Over, how: Whitening
+    groups: Groups, values: PerRollout | PerToken, over: CountBy, how: Whitening
 ) -> PerRollout | PerToken:
     """Return (x - m)/s, m and s over all rollouts or all tokens of the batch."""
     moments = groups.moments(values, over)
@@ -134,7 +134,7 @@ class ReinforcePP(_WhitenedReturns):
         returns = groups.rewards
         if self.per_token:
             returns = self._returns(groups, groups.rewards, self.gamma)
-        return whiten(groups, returns, Over.TOKENS, self.preset)
+        return whiten(groups, returns, CountBy.TOKENS, self.preset)
 
 
 @dataclass(kw_only=True)
@@ -165,7 +165,7 @@ class ReinforcePPBaseline(_WhitenedReturns):
         elif self.beta > 0:
             penalised = groups.rewards - self._penalties(groups).sum(dim=-1)
             returns = groups.with_rewards(penalised).centred
-        return whiten(groups, returns, Over.TOKENS, self.preset)
+        return whiten(groups, returns, CountBy.TOKENS, self.preset)
 
 
 # Whose conventions: the paper's, TRL's or verl's.
@@ -239,8 +239,8 @@ class GDPO(GRPO):
         if not normalises:
             return super()._advantages(groups.with_rewards(total), info)
         if self.preset == "verl":
-            return whiten(groups, total, Over.TOKENS, "verl")
-        return whiten(groups, total, Over.ROLLOUTS, "trl")
+            return whiten(groups, total, CountBy.TOKENS, "verl")
+        return whiten(groups, total, CountBy.ROLLOUTS, "trl")
 
 
 @dataclass(kw_only=True)
@@ -259,12 +259,12 @@ class Whitened(Wrapper):
     base: str | dict[str, Any] | Estimator = option(
         "rloo", help="the estimator whose advantages are whitened: a name or a mapping"
     )
-    over: Over = option(Over.ROLLOUTS, help="m and s of all rollouts, or of all tokens")
+    over: CountBy = option(CountBy.ROLLOUTS, help="m and s of all rollouts, or of all tokens")
     preset: Whitening = option("trl", help="whose s: + 1e-4; verl, openrlhf: as in reinforce_pp")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.over is Over.TOKENS:
+        if self.over is CountBy.TOKENS:
             self._narrow(needs=self.needs | {"lengths"})
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:

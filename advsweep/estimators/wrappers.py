@@ -13,7 +13,7 @@ from advsweep.components import option
 from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators import ESTIMATORS
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.batch import Groups, On
+from advsweep.estimators.batch import CollapseBy, Groups
 
 if TYPE_CHECKING:
     from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout, PerToken
@@ -114,8 +114,8 @@ class FilterDrop(Wrapper):
     per_group: ClassVar[bool] = True
 
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
-    on: On = option(
-        On.VERDICT,
+    on: CollapseBy = option(
+        CollapseBy.VERDICT,
         absent="verdict",
         help="σ of the verdicts, or of the rewards; shaped ones differ",
     )
@@ -125,7 +125,7 @@ class FilterDrop(Wrapper):
 
     def _keep(self, groups: Groups) -> FlagPerRollout:
         rates, spread = groups.batch.solve_rates, groups.std()
-        if self.on is On.VERDICT and rates is not None:
+        if self.on is CollapseBy.VERDICT and rates is not None:
             p = rates.to(groups.rewards)[:, None]
             spread = (p * (1 - p)).sqrt()
         return super()._keep(groups) & (spread >= self.eps_acr)

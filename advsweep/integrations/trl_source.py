@@ -12,7 +12,7 @@ from torch import Tensor
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.trl.steps import concatenate_rows, rows_of
 from advsweep.errors import ConfigError
-from advsweep.estimators.batch import On
+from advsweep.estimators.batch import CollapseBy
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -158,7 +158,7 @@ def check_rollout(trainer: EstimatorGRPOTrainer, policy: RolloutPolicy) -> None:
             f"rollout: {label} draws further prompts: expected a dataset of texts that does not "
             f"stream, got {type(dataset).__name__} with the columns {', '.join(columns)}"
         )
-    if policy.on is On.VERDICT and trainer.success is None:
+    if policy.on is CollapseBy.VERDICT and trainer.success is None:
         raise ConfigError(
             f"success: {label} judges groups by verdicts: expected one of "
             f"{trainer.reward_func_names}, that is 1 for a success, got none; or set on=reward"

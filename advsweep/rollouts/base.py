@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import Component, option
-from advsweep.estimators.batch import On
+from advsweep.estimators.batch import CollapseBy
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -146,8 +146,8 @@ class RolloutPolicy(Component):
             together.
     """
 
-    on: On = option(
-        On.VERDICT,
+    on: CollapseBy = option(
+        CollapseBy.VERDICT,
         absent="verdict",
         help="whether groups of equal verdicts or of equal rewards count as collapsed, for the "
         "policy and in collapse/*; they differ where rewards are shaped",
@@ -191,7 +191,7 @@ class RolloutPolicy(Component):
 
     def judged(self, rewards: Tensor, outcomes: Tensor) -> Tensor:
         """Return the numbers whose spread tells whether a group has collapsed, as `on` says."""
-        return outcomes if self.on is On.VERDICT else rewards
+        return outcomes if self.on is CollapseBy.VERDICT else rewards
 
     def renews_reference(self, step: int) -> bool:
         """Return whether the weights after `step` steps become the reference model."""

@@ -155,7 +155,7 @@ class Command(Backend):
     def program_folder(self, run: Run) -> Path | None:
         return working_folder(self.spec, self.values(run, _NO_FOLDER), self.places())
 
-    def reached(self, config: Mapping[str, Any]) -> Plain:
+    def training_config(self, config: Mapping[str, Any]) -> Plain:
         """Return the part of a config that reaches the command, and what the template states."""
         spec = self.spec
         fixed = {key: value for key, value in self._fixed.items() if key in config}
@@ -180,9 +180,9 @@ class Command(Backend):
             for key, value in self.spec.fixed.items()
         }
 
-    def completed(self, config: Mapping[str, Any]) -> Plain:
+    def with_defaults(self, config: Mapping[str, Any]) -> Plain:
         """Return a config with every node: what reaches the command, and stand-ins."""
-        return {**_UNUSED, **self._fixed, **self.reached(config)}
+        return {**_UNUSED, **self._fixed, **self.training_config(config)}
 
     def _reaches(self, key: str) -> bool:
         """Return whether a key reaches the command, or the way in which its counts are read."""

@@ -340,10 +340,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         old = rows.get("old_per_token_logps")
         reference = rows.get("ref_per_token_logps")
         sampler = rows.get("sampling_per_token_logps")
-        nothing: Tensor = log_probs.sum() * 0
+        zero_loss: Tensor = log_probs.sum() * 0
         if tokens == 0:
-            self.step_buffer.updates.add({}, nothing)
-            return nothing
+            self.step_buffer.updates.add({}, zero_loss)
+            return zero_loss
         output = objective.loss(
             LossInputs(
                 log_probs=log_probs[:count],
@@ -360,7 +360,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         self.step_buffer.updates.add(output.metrics, output.loss.detach())
         loss: Tensor = output.loss / self._layout.passes
-        return loss if count else loss + nothing
+        return loss if count else loss + zero_loss
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)

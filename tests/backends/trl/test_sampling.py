@@ -12,7 +12,7 @@ import torch
 
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
-from advsweep.estimators.batch import On
+from advsweep.estimators.batch import CollapseBy
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.countdown import Countdown
 
@@ -175,7 +175,7 @@ def test_shaped_rewards_are_trained_on_and_verdicts_counted(small_run, train, tm
     changes = {"rollout": {"name": rollout}}
     changes |= {"estimator": {"name": "aapo"}} if rollout == "reference" else {}
     run = small_run("trl", steps=2, **changes)
-    run = replace(run, task=task, rollout=replace(run.rollout, on=On.VERDICT))
+    run = replace(run, task=task, rollout=replace(run.rollout, on=CollapseBy.VERDICT))
     points = train(run, tmp_path).points
     drawn = task.seen[:: 2 if rollout == "reference" else 1]
     assert len(drawn) == 2
