@@ -16,7 +16,7 @@ from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportErr
 from advsweep.report.data.runs import parse_where
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page, write
-from advsweep.report.figures.registry import FIGURES, collect, collect_all
+from advsweep.report.figures.registry import FIGURES, collect, collect_figures
 from advsweep.report.figures.style import MOST_STYLES, choose_styles, label_rows
 from advsweep.report.figures.training import running_mean
 from advsweep.statistics import mean_over_problems, pass_at_k, regress, student_t_interval
@@ -310,7 +310,7 @@ def test_figures_have_plain_numbers_and_stay_within_the_page(figure, data):
 
 @pytest.mark.slow
 def test_a_pdf_has_a_page_for_each_figure(data, tmp_path):
-    charts, _ = collect_all(data)
+    charts = collect_figures(data, [], {}).charts
     for name in "ab":
         write(charts, tmp_path / f"{name}.pdf")
     first, second = ((tmp_path / f"{name}.pdf").read_bytes() for name in "ab")
@@ -321,14 +321,16 @@ def test_a_pdf_has_a_page_for_each_figure(data, tmp_path):
 
 def test_figures_without_data_are_left_out_of_a_page(lab):
     lab.run("grpo", solved=None, points=[("reward/mean", 1, 0.5)])
-    charts, refused = collect_all(data_of(lab))
-    assert [chart.name for chart in charts] == ["curves"]
-    assert refused["passk"].startswith("no run of demo was evaluated after its training")
+    figures = collect_figures(data_of(lab), [], {})
+    assert [chart.name for chart in figures.charts] == ["curves"]
+    reason = figures.skipped["passk"]
+    assert reason.startswith("no run of demo was evaluated after its training")
+    assert figures.names_by_reason()[reason] == ["passk", "diversity"]
     lab.run("rloo", solved=None)
     with pytest.raises(
         ReportError, match=r"nothing of demo can be drawn: .*no run of demo recorded"
     ):
-        collect_all(data_of(lab, "estimator=rloo"))
+        collect_figures(data_of(lab, "estimator=rloo"), [], {})
 
 
 MISSING = {

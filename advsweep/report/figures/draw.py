@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from advsweep.errors import ReportError, reason_of
+from advsweep.errors import ConfigError, ReportError, reason_of
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
 from advsweep.report.figures.chart import LINE, POINTS, Chart, Panel, Series
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 SUFFIXES = (".png", ".svg", ".pdf")
+_PICTURE = ".png"
 _SHADE = "#d9ead3"
 _WIDTH = 8.0  # inches
 _PAD = 0.055  # inches
@@ -69,6 +70,59 @@ def check_path(path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise ReportError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def check_target(target: Path | None, suffix: str | None) -> None:
+    """Check where figures are to be written before the work of drawing them.
+
+    Args:
+        target: the file or folder; None for a file in the working folder.
+        suffix: that of the files; None if the target decides it.
+
+    Raises:
+        ReportError: as `check_path`.
+        ConfigError: the suffixes contradict each other.
+    """
+    if target is None or _is_folder(target):
+        return
+    check_path(target)
+    if suffix not in (None, target.suffix.lower()):
+        raise ConfigError(f"--format: {target} has another format than {suffix}")
+
+
+def _is_folder(target: Path) -> bool:
+    return target.is_dir() or not target.suffix
+
+
+def choose_path(title: str, figure: str, suffix: str | None) -> Path:
+    """Return the path of a file that the user did not name: `TITLE-FIGURE.png`.
+
+    Args:
+        title: a name for the runs; characters that a path could misread become hyphens.
+    """
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in title)
+    return Path(f"{safe}-{figure}{suffix or _PICTURE}")
+
+
+def write_files(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
+    """Write figures to one file, or each to a file of a folder; yield each path once it is written.
+
+    Args:
+        target: a file or a folder, as `check_target` has checked it.
+        suffix: that of the files of a folder; None for `.png`.
+
+    Raises:
+        ReportError: a file cannot be written.
+    """
+    if not _is_folder(target):
+        write(charts, target)
+        yield target
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for chart in charts:
+        path = target / f"{chart.name}{suffix or _PICTURE}"
+        write([chart], path)
+        yield path
 
 
 def write(charts: Sequence[Chart], path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, UnknownNameError, nearest
@@ -44,6 +44,73 @@ def options_of(name: str) -> set[str]:
     return taken | ({"metrics"} & {f"{n}s" for n in taken}) | of_evaluations
 
 
+def check_options(names: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Refuse options without an effect, before the runs are read.
+
+    Args:
+        names: the figures to be drawn.
+        options: the options that were set, by name.
+
+    Raises:
+        UnknownNameError: there is no such figure; the message suggests the nearest.
+        ConfigError: an option has an effect on none of the figures.
+    """
+    effective = {option for name in names for option in options_of(name)}
+    for option in options:
+        if option not in effective:
+            flag = "metric" if option == "metrics" else option
+            raise ConfigError(
+                f"--{flag}: expected a figure that uses this option, got {', '.join(names)}; "
+                "`advsweep list figures` lists all"
+            )
+
+
+@dataclass(frozen=True)
+class CollectedFigures:
+    """Figures of some runs.
+
+    Attributes:
+        charts: the figures, in the order in which they were asked for.
+        skipped: why other figures are missing, by their names.
+    """
+
+    charts: Sequence[Chart]
+    skipped: Mapping[str, str]
+
+    def names_by_reason(self) -> dict[str, list[str]]:
+        """Return the names of the figures that are missing, by the reason."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.skipped.items():
+            names.setdefault(reason, []).append(name)
+        return names
+
+
+def collect_figures(
+    data: FigureData, names: Sequence[str], options: Mapping[str, Any]
+) -> CollectedFigures:
+    """Make figures of some runs; without names, every figure that the runs have data for.
+
+    Args:
+        options: the options that were set, by name, as `check_options` has them.
+
+    Raises:
+        ConfigError: an option has a wrong value.
+        ReportError, NotFoundError: a figure with a name has nothing to draw, or none has.
+    """
+    if names:
+        return CollectedFigures([collect(name, data, **options) for name in names], {})
+    charts: list[Chart] = []
+    skipped: dict[str, str] = {}
+    for name in FIGURES:
+        try:
+            charts.append(collect(name, data, **options))
+        except (ReportError, NotFoundError) as error:
+            skipped[name] = str(error)
+    if not charts:
+        raise ReportError(f"nothing of {data.name} can be drawn: {'; '.join(skipped.values())}")
+    return CollectedFigures(charts, skipped)
+
+
 def collect(name: str, data: FigureData, **options: Any) -> Chart:
     """Make a figure of some runs, with a note on their selection.
 
@@ -65,22 +132,7 @@ def collect(name: str, data: FigureData, **options: Any) -> Chart:
     return replace(made, name=name, notes=notes)
 
 
-def collect_all(data: FigureData, **options: Any) -> tuple[list[Chart], dict[str, str]]:
-    """Make every figure that the runs have data for.
-
-    Returns:
-        The figures; and by name the reason why another figure is missing.
-
-    Raises:
-        ReportError: the runs have data for none.
-    """
-    charts: list[Chart] = []
-    refused: dict[str, str] = {}
-    for name in FIGURES:
-        try:
-            charts.append(collect(name, data, **options))
-        except (ReportError, NotFoundError) as error:
-            refused[name] = str(error)
-    if not charts:
-        raise ReportError(f"nothing of {data.name} can be drawn: {'; '.join(refused.values())}")
-    return charts, refused
+def collect_all(data: FigureData, **options: Any) -> tuple[Sequence[Chart], Mapping[str, str]]:
+    """Make every figure that the runs have data for, and say why others are missing."""
+    figures = collect_figures(data, (), options)
+    return figures.charts, figures.skipped
