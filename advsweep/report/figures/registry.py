@@ -132,7 +132,7 @@ def collect(name: str, data: FigureData, **options: Any) -> Chart:
     return replace(made, name=name, notes=notes)
 
 
-def collect_all(data: FigureData, **options: Any) -> tuple[Sequence[Chart], Mapping[str, str]]:
+def collect_all(data: FigureData, **options: Any) -> tuple[list[Chart], dict[str, str]]:
     """Make every figure that the runs have data for, and say why others are missing."""
     figures = collect_figures(data, (), options)
-    return figures.charts, figures.skipped
+    return list(figures.charts), dict(figures.skipped)
