@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advsweep.names import CHANGE_NORM, POLICY_LOSS
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
@@ -92,7 +94,7 @@ def change_metrics(
         along: dot product of the step's change and the previous one's.
         previous: squared norm of the previous step's change; 0 without one.
     """
-    metrics = {"optim/change_norm": total**0.5, "optim/step_norm": change**0.5}
+    metrics = {CHANGE_NORM: total**0.5, "optim/step_norm": change**0.5}
     lengths = change**0.5 * previous**0.5
     if lengths > 0:
         metrics["optim/update_cosine"] = min(max(along / lengths, -1.0), 1.0)
@@ -149,7 +151,7 @@ def update_means(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
             sums[name] += value
             numbers[name] += 1
     means = {name: value / numbers[name] for name, value in sums.items()}
-    return means | loss_variance([update.get("loss/policy", math.nan) for update in updates])
+    return means | loss_variance([update.get(POLICY_LOSS, math.nan) for update in updates])
 
 
 def peak_memory() -> dict[str, float]:

@@ -24,6 +24,7 @@ from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.diagnostics import StepRollouts, stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
+from advsweep.names import ESTIMATOR_SECONDS, MATCH_FACTOR, REWARD_SECONDS, ROLLOUT_SECONDS
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -225,7 +226,7 @@ class Loop:
         """Report, evaluate and save after a step; return whether the training stops here."""
         backend = self.run.backend
         if self.run.optimizer.match != "none":
-            metrics = {**metrics, "optim/match_factor": self.run.learning_rate_scale}
+            metrics = {**metrics, MATCH_FACTOR: self.run.learning_rate_scale}
         self.reporter.metrics(step, metrics)
         if step in self._evaluated:
             self.reporter.evaluate(step, self.sampler())
@@ -465,9 +466,9 @@ def collect_and_weigh(
     (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
     rate = {"control/rate": base_rate} if run.control.base_samples else {}
     metrics |= rate | {
-        "time/rollout": complete - started - source.reward_seconds,
-        "time/reward": source.reward_seconds,
-        "time/estimator": weighed - complete,
+        ROLLOUT_SECONDS: complete - started - source.reward_seconds,
+        REWARD_SECONDS: source.reward_seconds,
+        ESTIMATOR_SECONDS: weighed - complete,
     }
     return collected, advantages, metrics
 

@@ -16,6 +16,7 @@ from typing import Any
 from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
 from advsweep.errors import NotFoundError, StoreError, counted, nearest
 from advsweep.local_files import open_regular
+from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, RUN_LOG, TOKEN_ENTROPY
 from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.races import RaceRecord
@@ -77,9 +78,9 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
 
 
 SUMMARISED = (
-    ("reward/mean", "mean reward"),
-    ("collapse/acr", "collapsed groups (ACR)"),
-    ("entropy/token", "token entropy, nats"),
+    (REWARD_MEAN, "mean reward"),
+    (ACR, "collapsed groups (ACR)"),
+    (TOKEN_ENTROPY, "token entropy, nats"),
 )
 
 
@@ -198,7 +199,7 @@ def print_summary(store: Store, run: RunRecord) -> None:
         ks = settings.get("k", evaluations[-1].settings["k"])
         first, last = evaluations[0].scores(ks), evaluations[-1].scores(ks)
         rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
-        rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
+        rows.append(("answer entropy, nats", first[ANSWER_ENTROPY], last[ANSWER_ENTROPY]))
     if rows:
         echo_line(f"  {'':<24} {'first':>8} {'last':>8}")
     for label, before, after in rows:
@@ -284,7 +285,7 @@ def log_path(run: RunRecord) -> Path:
     Raises:
         StoreError: the path is a symbolic link, which could expose any file, or a special file.
     """
-    path = run.directory / "log.txt"
+    path = run.directory / RUN_LOG
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise StoreError(f"{path}: expected a regular file, got a link or a special file")
     return path

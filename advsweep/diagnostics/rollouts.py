@@ -21,6 +21,15 @@ from advsweep.diagnostics.group_statistics import (
     ratio,
 )
 from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
+from advsweep.names import (
+    ACR_AFTER,
+    REWARD_MEAN,
+    ROLLOUT_COST,
+    TOKEN_COST,
+    TOKEN_ENTROPY,
+    UNSCORABLE,
+    UTILISATION,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -304,11 +313,11 @@ def _cost_metrics(step: StepRollouts, runs: int) -> _Table:
     generated = drawn * size + step.references
     prompts = drawn if step.prompts is None else step.prompts
     metrics: _Table = {
-        "cost/rollouts": generated / (prompts * step.advantages.values.shape[1]),
-        "cost/utilisation": _sums(step.advantages.keep, runs) / generated,
+        ROLLOUT_COST: generated / (prompts * step.advantages.values.shape[1]),
+        UTILISATION: _sums(step.advantages.keep, runs) / generated,
     }
     if step.batch.lengths is not None:
-        metrics["cost/tokens"] = _sums(step.batch.lengths.double(), runs)
+        metrics[TOKEN_COST] = _sums(step.batch.lengths.double(), runs)
     return metrics
 
 
@@ -317,8 +326,8 @@ def _reward_metrics(rollouts: _Rollouts) -> _Table:
     runs = rollouts.runs
     count, groups, size = runs.shape
     metrics: _Table = {
-        "reward/unscorable": 1 - runs.total / (groups * size),
-        "reward/mean": runs.rollout_mean(rollouts.rewards),
+        UNSCORABLE: 1 - runs.total / (groups * size),
+        REWARD_MEAN: runs.rollout_mean(rollouts.rewards),
         "reward/std": runs.group_mean(rollouts.reward_spread.std),
     }
     if rollouts.batch.truncated is not None:
@@ -373,7 +382,7 @@ def _entropy_metrics(rollouts: _Rollouts) -> _Table:
     metrics: _Table = {}
     exact = rollouts.batch.token_entropy_exact
     if exact is not None:
-        metrics["entropy/token"] = runs.rollout_mean(runs.numbers(exact))
+        metrics[TOKEN_ENTROPY] = runs.rollout_mean(runs.numbers(exact))
     if rollouts.token_entropy is not None:
         metrics["entropy/token_sampled"] = runs.rollout_mean(rollouts.token_entropy)
     return metrics
@@ -389,7 +398,7 @@ def _advantage_metrics(rollouts: _Rollouts, advantages: Advantages) -> _Metrics:
     success, failure = masses_per_run(runs, values, rollouts.successes)
     group_sizes = runs.group_sum(sizes)
     defined: _Table = {
-        "collapse/acr_after": runs.group_mean(group_sizes == 0),
+        ACR_AFTER: runs.group_mean(group_sizes == 0),
         "advantage/zero_fraction": 1 - runs.rollout_mean(sizes != 0),
         "advantage/abs_mean": runs.rollout_mean(sizes),
         "mass/success": success,

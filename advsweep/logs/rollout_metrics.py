@@ -24,6 +24,7 @@ from advsweep.errors import AdvsweepError, counted
 from advsweep.estimators import ESTIMATORS, Advantages, Estimator, GroupBatch
 from advsweep.logs.names import LoggedStep
 from advsweep.logs.rollouts import RolloutStep, fewer_than_usual
+from advsweep.names import ROLLOUT_COST, UNSCORABLE, UTILISATION
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
@@ -103,12 +104,12 @@ def metrics_of_dump(
             verifier_free=source.estimator is not None and source.estimator.verifier_free,
             graded=graded,
         )
-        del metrics["cost/utilisation"], metrics["cost/rollouts"]
-        metrics["reward/unscorable"] = 1 - scorable.sum().item() / count
+        del metrics[UTILISATION], metrics[ROLLOUT_COST]
+        metrics[UNSCORABLE] = 1 - scorable.sum().item() / count
         if advantages is not None:
-            metrics["cost/utilisation"] = advantages.keep.sum().item() / count
+            metrics[UTILISATION] = advantages.keep.sum().item() / count
         if known and counts_rollouts:
-            metrics["cost/rollouts"] = count / (prompts * size)
+            metrics[ROLLOUT_COST] = count / (prompts * size)
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         found.steps.append(LoggedStep(step.step, finite))
         # Of float32, as they are compared with the threshold.

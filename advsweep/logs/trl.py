@@ -50,6 +50,7 @@ from advsweep.logs.rollouts import (
     success_reward,
     sum_of,
 )
+from advsweep.names import ACR, REWARD_MEAN, ROLLOUT_COST, TOKEN_COST, UNSCORABLE
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
@@ -319,20 +320,20 @@ def _read_completions(
     found = {step: dict(values) for step, values in dump.steps}
     if contradiction := _contradiction(logged, found, weights, run.config):
         run.notes.append(contradiction)
-        kept = ("cost/rollouts",)
+        kept = (ROLLOUT_COST,)
         found = {step: {k: own[k] for k in kept if k in own} for step, own in found.items()}
     else:
         if recognised is not None and "estimator" not in given:
             run.notes.append("the estimator was recognised by the logged advantages")
         run.notes += dump.notes + _other_groups(logged, found, run.config)
     # Rollouts that are lost were as many as those of the other steps.
-    if dump.sizes and any("cost/rollouts" in own for own in found.values()):
+    if dump.sizes and any(ROLLOUT_COST in own for own in found.values()):
         dump.rollouts |= dict.fromkeys(hidden, math.prod(dump.sizes.values()))
-        found |= {step: {"cost/rollouts": 1.0} for step in hidden}
+        found |= {step: {ROLLOUT_COST: 1.0} for step in hidden}
     for step, values in logged:
         length = values.get("completions/mean_length")
-        if length is not None and "cost/rollouts" in found.get(step, {}):
-            found[step]["cost/tokens"] = length * dump.rollouts[step]
+        if length is not None and ROLLOUT_COST in found.get(step, {}):
+            found[step][TOKEN_COST] = length * dump.rollouts[step]
     return found
 
 
@@ -375,7 +376,7 @@ def _contradiction(
     for step, values in logged:
         parts = [values.get(f"rewards/{name}/mean", math.nan) for name in weights]
         ours = math.fsum(map(operator.mul, parts, weights.values()))
-        ours = ours if is_mean else found.get(step, {}).get("reward/mean", math.nan)
+        ours = ours if is_mean else found.get(step, {}).get(REWARD_MEAN, math.nan)
         total = values.get("reward", math.nan)
         if abs(ours - total) > 1e-4 * max(1, abs(total)):
             return (
@@ -394,9 +395,9 @@ def _other_groups(
     """Return a sentence if the logged share of groups of equal rewards is another one."""
     for step, values in logged if config.get("logging_steps", 1) == 1 else ():
         own = found.get(step, {})
-        ours = own.get("collapse/acr", math.nan)
+        ours = own.get(ACR, math.nan)
         theirs = values.get("frac_reward_zero_std", math.nan)
-        if not own.get("reward/unscorable") and abs(ours - theirs) > 1e-6:
+        if not own.get(UNSCORABLE) and abs(ours - theirs) > 1e-6:
             return [
                 f"collapse/acr of the completions is {ours:.6g} at step {step}, the trainer logged "
                 f"{theirs:.6g}: as with scale_rewards=batch, or with a prompt that comes again in "

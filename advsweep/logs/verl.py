@@ -40,6 +40,7 @@ from advsweep.logs.rollouts import (
     read_rollouts,
     success_reward,
 )
+from advsweep.names import ROLLOUT_COST, TOKEN_COST
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 
@@ -130,9 +131,9 @@ class Verl(JsonLines):
             if is_step and isinstance(prompts, int) and isinstance(size, int):
                 # Every generated rollout is trained on.
                 own = found.setdefault(step, {})
-                own.setdefault("cost/rollouts", 1.0)
+                own.setdefault(ROLLOUT_COST, 1.0)
                 if (length := values.get("response_length/mean")) is not None:
-                    own.setdefault("cost/tokens", length * prompts * size)
+                    own.setdefault(TOKEN_COST, length * prompts * size)
         return ImportedRun(
             source=files.source,
             config=config,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
+from advsweep.names import POLICY_LOSS
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.corrections import Corrected
 
@@ -213,7 +214,7 @@ class Tokenwise(Corrected):
             is_near = mean <= self.off_policy_mask_threshold
             keep = keep & (is_near | (inputs.token_advantages >= 0))
         loss = self._aggregate(self._weighted_losses(inputs, weights, metrics), keep, inputs)
-        metrics["loss/policy"] = loss.detach()
+        metrics[POLICY_LOSS] = loss.detach()
         if self.needs_reference:
             kl = self._aggregate(self._kl(inputs), mask, inputs)
             metrics["loss/kl"] = kl.detach()

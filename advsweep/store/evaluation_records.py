@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from advsweep.names import ANSWER_ENTROPY, TOKEN_ENTROPY
+
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float, Int
@@ -188,8 +190,8 @@ class EvaluationRecord:
         kl = float(mean_over_problems(self.kl_base))
         return {
             **{f"pass@{k}": float(mean_over_problems(pass_at_k(self.n, self.c, k))) for k in ks},
-            "entropy/answer": float(self.answer_entropy.mean()),
-            "entropy/token": float(self.token_entropy.mean()),
+            ANSWER_ENTROPY: float(self.answer_entropy.mean()),
+            TOKEN_ENTROPY: float(self.token_entropy.mean()),
             **({} if math.isnan(kl) else {"kl/base": kl}),
             **({"evaluation/unscorable": share} if (share := unscorable_share([self])) else {}),
         }

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import first_of
+from advsweep.names import ACR, ACR_AFTER, ALL_WRONG, ROLLOUT_COST, UTILISATION
 
 if TYPE_CHECKING:
     from advsweep.store.records import RunRecord
@@ -43,8 +44,8 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
         for run_id, share in _shares(store, suspects).items()
         if share is not None and share < FEW
     }
-    equal = store.metrics.means(list(few), "collapse/acr")
-    wrong = store.metrics.means(list(few), "collapse/all_wrong")
+    equal = store.metrics.means(list(few), ACR)
+    wrong = store.metrics.means(list(few), ALL_WRONG)
     found = {}
     for run_id, share in few.items():
         how_much = "hardly anything" if share else "nothing"
@@ -71,10 +72,10 @@ def _shares(
     None if it is unknown.
     """
     # Groups that the rollout policy drops are not part of `collapse/acr_after`.
-    after = store.metrics.means(run_ids, "collapse/acr_after", first=first)
-    trained = store.metrics.means(run_ids, "cost/utilisation", first=first)
+    after = store.metrics.means(run_ids, ACR_AFTER, first=first)
+    trained = store.metrics.means(run_ids, UTILISATION, first=first)
     # Of the rollouts that a step asks for: some policies draw many more than they train on.
-    drawn = store.metrics.means(run_ids, "cost/rollouts", first=first)
+    drawn = store.metrics.means(run_ids, ROLLOUT_COST, first=first)
     found: dict[int, float | None] = {}
     for run_id in run_ids:
         if run_id in after:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, Plain, Retired, option
 from advsweep.errors import counted
+from advsweep.names import ACR
 from advsweep.sweep.registry import STOPPINGS
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
 
-ACR = "collapse/acr"
 
 # `mean(metric, first, last)` is the mean over the steps from the first to the last, and over the
 # replicates (seeds) that have reached the last. It is None without a value; non-finite values

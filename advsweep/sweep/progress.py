@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from advsweep.components import Plain, leaves
 from advsweep.errors import rough_duration
+from advsweep.names import REWARD_MEAN, STEP_SECONDS
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
@@ -32,10 +33,8 @@ REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
 BAR = 12  # characters of the bar
-REWARD = "reward/mean"
 
 # The metrics whose sum is the time of a training step, in seconds.
-STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 
 # Number of a run's newest steps from which its speed is computed.
 RECENT_STEPS = 20
@@ -183,7 +182,7 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
     for run in running:
         times: dict[str, list[float]] = defaultdict(list)
         for name, _, seconds in store.metrics.points(
-            run.id, STEP_TIMES, since=run.step - RECENT_STEPS + 1
+            run.id, STEP_SECONDS, since=run.step - RECENT_STEPS + 1
         ):
             times[name].append(seconds)
         if times:
@@ -292,11 +291,11 @@ class View:
             (ends[EventKind.PRUNED], "pruned"),
         ):
             parts += [f"{count} {what}"] if count else []
-        rewards = self._store.metrics.last_values(progress.active[:SHOWN_RUNS], [REWARD])
+        rewards = self._store.metrics.last_values(progress.active[:SHOWN_RUNS], [REWARD_MEAN])
         for run in running[:SHOWN_RUNS]:
             in_training = run.stage in (None, "training")
             stage = f"training {run.step}/{run.steps}" if in_training else run.stage
-            reward = rewards.get(run.id, {}).get(REWARD)
+            reward = rewards.get(run.id, {}).get(REWARD_MEAN)
             parts.append(
                 f"run {run.id} {stage}" + ("" if reward is None else f" reward {reward:.3f}")
             )

@@ -44,6 +44,13 @@ from advsweep.backends.training_loop import compute_advantages, metrics_of_rollo
 from advsweep.config.settings import Sgd
 from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators.batch import Advantages
+from advsweep.names import (
+    ENTROPY_CHANGE,
+    ESTIMATOR_SECONDS,
+    REWARD_SECONDS,
+    ROLLOUT_SECONDS,
+    UPDATE_SECONDS,
+)
 from advsweep.rollouts.base import Collected
 from advsweep.tasks.bandit import BanditTask
 
@@ -139,7 +146,7 @@ class BanditStack:
                 added = exact_metrics(before, after, self.tables.correct, self.options.exact_k)
             if measures_entropy:
                 change = after.entropies - before.entropies
-                of_rollouts = rollout_means("entropy/change", change, trained_on)
+                of_rollouts = rollout_means(ENTROPY_CHANGE, change, trained_on)
                 added = [own | more for own, more in zip(added, of_rollouts, strict=True)]
             for outcome, more in zip(outcomes, added, strict=True):
                 if not isinstance(outcome, Exception):
@@ -212,13 +219,13 @@ class BanditStack:
             runs, source, collected, drawn, advantages, infos, brief=brief
         )
         seconds = [(end - start) / len(runs) for start, end in itertools.pairwise(times)]
-        laps = dict(zip(("time/rollout", "time/estimator", "time/update"), seconds, strict=True))
+        laps = dict(zip((ROLLOUT_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECONDS), seconds, strict=True))
         errors |= updates.errors
         outcomes: Outcomes = []
         for index, (run, own, of_update) in enumerate(zip(runs, metrics, trained, strict=True)):
             if run.control.base_samples:
                 own["control/rate"] = float(self.base_rates[index].mean())
-            made = {**own, **of_update, "time/reward": 0.0, **laps}
+            made = {**own, **of_update, REWARD_SECONDS: 0.0, **laps}
             outcomes.append(errors.get(index) or made)
         return outcomes, experience
 

@@ -25,6 +25,7 @@ from advsweep.backends.bandit.tables import (
 from advsweep.backends.step_changes import change_metrics, loss_variance
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import TrainingError
+from advsweep.names import GRADIENT_NORM, LEARNING_RATE, POLICY_LOSS
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
@@ -123,13 +124,13 @@ class Updates:
             # Runs without a rollout in this minibatch add 0.
             for name, values in self._train_on(policy, minibatch, active, is_first).items():
                 sums[name] += values
-                if name == "loss/policy":
+                if name == POLICY_LOSS:
                     for own, value, made in zip(losses, values.tolist(), active, strict=True):
                         own += [value] * bool(made)
             is_first = False
         columns = [(values / updates).tolist() for values in sums.values()]
         return [
-            {**dict(zip(sums, values, strict=True)), **loss_variance(own), "optim/lr": rate}
+            {**dict(zip(sums, values, strict=True)), **loss_variance(own), LEARNING_RATE: rate}
             if made
             else {}
             for made, rate, own, *values in zip(
@@ -151,7 +152,7 @@ class Updates:
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
         if isinstance(drawn, ShiftedPolicy):
             norm = self._descend(drawn, minibatch.actions, of_log_probs, active)
-            return {**metrics, "optim/grad_norm": norm}
+            return {**metrics, GRADIENT_NORM: norm}
         # The optimizer's moments, a shared map and drawn prompts take the whole table.
         gradient = score_gradient(drawn, minibatch.actions, of_log_probs)
         if of_entropies is not None:
@@ -164,7 +165,7 @@ class Updates:
         scale, active = self._clip(norm, active)
         origin = self._logits.origin()
         move(self._run.optimizer, gradient * scale, self._state, self._lr, origin, active)
-        return {**metrics, "optim/grad_norm": norm}
+        return {**metrics, GRADIENT_NORM: norm}
 
     def _slopes(
         self, policy: Policy, minibatch: Experience, is_first: bool

@@ -36,6 +36,7 @@ from advsweep.backends.training_loop import (
     collect_and_weigh,
     score,
 )
+from advsweep.names import ENTROPY_CHANGE, UPDATE_SECONDS
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -106,7 +107,7 @@ class TinyTrainer:
             updated = time.perf_counter()
             update[KL_STEP] = self._update.kl_step(experience)
             if self._options.entropy_change:
-                update["entropy/change"] = self._update.entropy_change(experience)
+                update[ENTROPY_CHANGE] = self._update.entropy_change(experience)
         # After the update: the reference of the next step is what this one has made.
         if run.rollout.renews_reference(step):
             self.renewed = self._values.clone()
@@ -117,7 +118,7 @@ class TinyTrainer:
             **update,
             **changes,
             **peak_memory(),
-            "time/update": updated - started,
+            UPDATE_SECONDS: updated - started,
         }
 
     @functools.cached_property

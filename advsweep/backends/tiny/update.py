@@ -15,6 +15,7 @@ from advsweep.backends.tiny.network import Continuations
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
+from advsweep.names import GRADIENT_NORM, LEARNING_RATE
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class PolicyUpdate:
             self._train_on(step, continuations, inputs)
             for continuations, inputs in prepared * self._options.inner_epochs
         ]
-        return {**update_means(updates), "optim/lr": lr}
+        return {**update_means(updates), LEARNING_RATE: lr}
 
     @torch.no_grad()
     def _old_log_probs(self, experience: Experience) -> Float[Tensor, "rows tokens"]:
@@ -227,7 +228,7 @@ class PolicyUpdate:
         _check(step, "gradient norm", norm)
         self._optimizer.step()
         metrics = {name: value.item() for name, value in output.metrics.items()}
-        return {**metrics, "optim/grad_norm": norm}
+        return {**metrics, GRADIENT_NORM: norm}
 
     def _loss(self, continuations: Continuations | None, inputs: LossInputs) -> LossOutput:
         if continuations is not None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
 from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics
+from advsweep.names import ENTROPY_CHANGE, GRADIENT_NORM, LEARNING_RATE
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -137,14 +138,14 @@ class UpdateMeans:
 
     def end(self, metrics: Mapping[str, float], lr: float) -> None:
         """Count an update that the optimizer makes."""
-        self._updates.append({**metrics, "optim/grad_norm": self.norm})
+        self._updates.append({**metrics, GRADIENT_NORM: self.norm})
         self._lr = lr
         self.begin()
 
     @property
     def metrics(self) -> dict[str, float]:
         """Means over the updates of the step, and `loss/variance`; empty without an update."""
-        return update_means(self._updates) | ({"optim/lr": self._lr} if self._updates else {})
+        return update_means(self._updates) | ({LEARNING_RATE: self._lr} if self._updates else {})
 
 
 @dataclass
@@ -216,7 +217,7 @@ class StepEffect:
             keep = self._rows["keep"]
             change = (self._mean_entropies() - self._entropies).where(keep, 0.0)
             total, kept = torch.stack((change.sum(), keep.sum())).tolist()
-            metrics |= {"entropy/change": total / kept} if kept else {}
+            metrics |= {ENTROPY_CHANGE: total / kept} if kept else {}
         return metrics
 
     def _mean_entropies(self) -> Float[Tensor, " rows"]:

@@ -49,6 +49,7 @@ from advsweep.backends.trl.steps import (
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
+from advsweep.names import UPDATE_SECONDS
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             **(buffer.effect.metrics() if buffer.effect else {}),
             **(self.meter.measure() if self.meter else {}),
             **peak_memory(),
-            "time/update": seconds,
+            UPDATE_SECONDS: seconds,
         }
 
     def evaluation_sampler(self, sampler: ModelSampler) -> ModelSampler:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, open_private
+from advsweep.names import RUN_LOG
 from advsweep.printable import redacted_arguments
 from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
@@ -80,7 +81,7 @@ class Job:
     @property
     def log(self) -> Path:
         """The file that takes the worker's output."""
-        return self.directory / "log.txt"
+        return self.directory / RUN_LOG
 
 
 def start_worker(

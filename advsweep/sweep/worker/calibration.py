@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.backends.build import calibration_of, reference_run
 from advsweep.errors import LeaseLostError, TrainingError, counted
+from advsweep.names import CHANGE_NORM, MATCH_FACTOR
 from advsweep.store import Failure, Owner, Status
 from advsweep.sweep.worker.environment import describe_environment, new_run
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
     from advsweep.store import Store
 
-FACTOR = "optim/match_factor"
-CHANGE = "optim/change_norm"
 # The change of the weights over that of the reference, minus 1.
 ERROR = "optim/match_error"
 
@@ -119,9 +118,9 @@ def _ensure(
     while ids:
         records = store.runs.select(ids=list(ids))
         done = [record.id for record in records if record.status is Status.DONE]
-        values = store.metrics.last_values(done, [FACTOR, CHANGE])
+        values = store.metrics.last_values(done, [MATCH_FACTOR, CHANGE_NORM])
         for run_id in done:
-            found[ids.pop(run_id)] = values[run_id][FACTOR], values[run_id][CHANGE]
+            found[ids.pop(run_id)] = values[run_id][MATCH_FACTOR], values[run_id][CHANGE_NORM]
         # One process makes a calibration; the others would find the same factor with more time.
         mine = [i for i in ids if i in held or store.leases.claim(i, Owner.current())]
         made = _make(store, {i: missing[ids[i]] for i in mine}, targets, reporter, held)
@@ -217,7 +216,7 @@ def _conclude(
             "reference, got none; try a smaller optimizer.lr, more match_steps, or match=none"
         )
     factor, moved = best
-    points = [(FACTOR, run.steps, factor), (CHANGE, run.steps, moved)]
+    points = [(MATCH_FACTOR, run.steps, factor), (CHANGE_NORM, run.steps, moved)]
     if target is not None:
         off = moved / target[1] - 1
         points.append((ERROR, run.steps, off))

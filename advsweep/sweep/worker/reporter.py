@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from advsweep.backends.base import evaluation_stage
 from advsweep.errors import StoreUnavailableError
 from advsweep.evaluation.run_evaluator import Evaluator
+from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
 from advsweep.store.records import SELECTED
 from advsweep.sweep.stop_request import RunStopped
 
@@ -34,7 +35,7 @@ AWAY_SECONDS = 30.0
 # Lines that a whole training writes to its log, evaluations excluded.
 LOG_LINES = 20
 
-_LOGGED = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
+_LOGGED = {REWARD_MEAN: "reward", ACR: "ACR", TOKEN_ENTROPY: "entropy"}
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class StoreReporter:
         ks = [k for k in self._run.evaluation.k if k <= evaluation.settings["n"]]
         values = evaluation.scores(ks)
         # As a metric, this name belongs to the training rollouts.
-        del values["entropy/token"]
+        del values[TOKEN_ENTROPY]
         if (validated := self._evaluator.validation_scores()) and step in validated:
             values["validation/pass@1"] = validated[step]
         self._add_scores(step, values)

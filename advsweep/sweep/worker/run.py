@@ -17,6 +17,7 @@ from advsweep import errors
 from advsweep.components import Plain
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.machine import git_state
+from advsweep.names import ALL_WRONG, REWARD_MEAN, RUN_LOG
 from advsweep.store import Failure, Status
 from advsweep.store.records import COLLAPSED
 from advsweep.store.run_folders import claim_folder
@@ -36,11 +37,10 @@ if TYPE_CHECKING:
 
 RESERVED_BYTES = 512 * 1024
 
-COLLAPSE_CURVES = ("reward/mean", "collapse/all_wrong")
+COLLAPSE_CURVES = (REWARD_MEAN, ALL_WRONG)
 # The step after which a policy collapsed; of runs that did.
 COLLAPSE_ONSET = "collapse/onset"
 
-LOG_NAME = "log.txt"
 
 _log = logging.getLogger(__name__)
 _log_file: ContextVar[Path | None] = ContextVar("log_file", default=None)
@@ -210,7 +210,7 @@ class WorkerRun:
         self._reserve = reserve
         self._evaluators: Sequence[Evaluator] = ()
         self._reporter: StoreReporter | None = None
-        self._log_file = record.directory / LOG_NAME
+        self._log_file = record.directory / RUN_LOG
         self.run_id = record.id
         self.stop = RunStopRequest(process_stop)
         self.end: RunEnd | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.names import ACR
 from advsweep.store import Owner
-from advsweep.sweep.early_stopping import ACR, EarlyAcr, StoppingCheck
+from advsweep.sweep.early_stopping import EarlyAcr, StoppingCheck
 from advsweep.sweep.scheduler.runs import schedule_runs
 
 # The early ACR is the mean over the first 5 steps.

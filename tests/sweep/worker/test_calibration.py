@@ -12,13 +12,14 @@ import pytest
 from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.build import build_run, calibration_of, reference_run
 from advsweep.errors import TrainingError
+from advsweep.names import CHANGE_NORM, MATCH_FACTOR
 from advsweep.report.data.runs import read_runs
 from advsweep.store import NewRun, Owner, Status, open_store
 from advsweep.sweep.events import DONE, FAILED, STOPPED
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import config_groups
 from advsweep.sweep.stop_request import RunStopped
-from advsweep.sweep.worker.calibration import CHANGE, ERROR, FACTOR, MOVED, TOLERANCE, TRIED
+from advsweep.sweep.worker.calibration import ERROR, MOVED, TOLERANCE, TRIED
 from advsweep.sweep.worker.environment import new_run
 from advsweep.sweep.worker.main import work_on
 
@@ -68,7 +69,7 @@ def calibrations(store):
 
 
 def last(store, record):
-    names = [FACTOR, CHANGE, ERROR, "optim/lr"]
+    names = [MATCH_FACTOR, CHANGE_NORM, ERROR, "optim/lr"]
     return store.metrics.last_values([record.id], names)[record.id]
 
 
@@ -91,14 +92,14 @@ def test_the_first_steps_change_the_weights_as_those_of_the_reference(bandit, st
     assert work(store, plan) == DONE
     for planned, record in zip(plan.runs, store.runs.select(ids=[1, 2, 3, 4]), strict=True):
         assert record.status is Status.DONE
-        factor = last(store, record)[FACTOR]
+        factor = last(store, record)[MATCH_FACTOR]
         assert last(store, record)["optim/lr"] == pytest.approx(50 * factor, rel=1e-6)
         own, reference = moved(planned.run, factor), moved(reference_run(planned.run), 1.0)
         assert own == pytest.approx(reference, rel=TOLERANCE)
-        assert len(store.metrics.series([record.id], FACTOR)[record.id][0]) == 30
+        assert len(store.metrics.series([record.id], MATCH_FACTOR)[record.id][0]) == 30
     # dr_grpo trains with the mean over G = 8 as its baseline, RLOO with that over the 7 others:
     # its advantages are 8/7 as large.
-    rloo = [last(store, r)[FACTOR] for r in store.runs.select(ids=[3, 4])]
+    rloo = [last(store, r)[MATCH_FACTOR] for r in store.runs.select(ids=[3, 4])]
     assert rloo == pytest.approx([7 / 8, 7 / 8], rel=0.03)
 
 
@@ -114,11 +115,11 @@ def test_calibrations_are_runs_that_others_share(bandit, store):
     ]
     assert {(r.status, r.step, r.steps, r.sweeps) for r in made} == {(Status.DONE, 20, 20, ())}
     assert all(build_run(r.config).identity == r.identity for r in made)
-    assert [last(store, r)[FACTOR] for r in made[:2]] == [1.0, 1.0]
+    assert [last(store, r)[MATCH_FACTOR] for r in made[:2]] == [1.0, 1.0]
     assert all(abs(last(store, r)[ERROR]) <= TOLERANCE for r in made[2:])
     assert trials(store, made[2])[-1] == (
-        last(store, made[2])[FACTOR],
-        last(store, made[2])[CHANGE],
+        last(store, made[2])[MATCH_FACTOR],
+        last(store, made[2])[CHANGE_NORM],
     )
     before = [trials(store, r) for r in made]
     # Evaluations, checkpoints and further estimators of the seeds change no calibration.
@@ -168,7 +169,7 @@ def test_a_calibration_of_another_process_is_awaited(bandit, store):
         reference = calibration_of(reference_run(new.runs[0].run))
         [held] = other.runs.add([replace(_as_new(made[0]), identity=reference.identity, seed=7)])
         assert other.leases.claim(held, Owner.of(1))
-        points = [(FACTOR, 20, 1.0), (CHANGE, 20, 5.0)]
+        points = [(MATCH_FACTOR, 20, 1.0), (CHANGE_NORM, 20, 5.0)]
 
         def finish():
             other.metrics.record(held, points)
@@ -179,7 +180,7 @@ def test_a_calibration_of_another_process_is_awaited(bandit, store):
         assert work(store, new) == DONE
         timer.join()
     [own] = [r for r in calibrations(store) if r.seed == 7 and r.estimator == "rloo"]
-    assert last(store, own)[CHANGE] == pytest.approx(5.0, rel=TOLERANCE)
+    assert last(store, own)[CHANGE_NORM] == pytest.approx(5.0, rel=TOLERANCE)
 
 
 def _as_new(record):
@@ -210,7 +211,7 @@ def test_a_calibration_can_be_started_by_itself(bandit, store):
     [record] = store.runs.select(ids=[1])
     assert record.identity == calibration_of(bandit("estimator=rloo").runs[0].run).identity
     assert record.step == 20
-    assert set(last(store, record)) == {FACTOR, CHANGE, ERROR}
+    assert set(last(store, record)) == {MATCH_FACTOR, CHANGE_NORM, ERROR}
     assert store.evaluations.select([1]) == []
     assert work(store, bandit("estimator=rloo")) == DONE
     assert len(calibrations(store)) == 2
@@ -230,6 +231,6 @@ def test_a_rate_at_which_training_breaks_is_too_large(bandit, store, monkeypatch
     monkeypatch.setattr(BanditBackend, "change_norms", breaking)
     assert work(store, bandit("estimator=power_alpha")) == DONE
     [record] = store.runs.select(ids=[1])
-    assert 1 <= last(store, record)[FACTOR] <= 1.5
+    assert 1 <= last(store, record)[MATCH_FACTOR] <= 1.5
     own = calibrations(store)[1]
     assert last(store, own)[ERROR] < -TOLERANCE

@@ -1,0 +1,41 @@
+"""Names that several packages write or read: of metrics, of times of a step, of a run's log.
+
+A name that one package uses stands in that package. What each metric means, with its unit and
+direction, is in `report/data/metrics.yaml`.
+"""
+
+from __future__ import annotations
+
+# Rewards and collapse of a step
+REWARD_MEAN = "reward/mean"
+UNSCORABLE = "reward/unscorable"
+ACR = "collapse/acr"
+ACR_AFTER = "collapse/acr_after"
+ALL_WRONG = "collapse/all_wrong"
+
+# Entropies, of steps and of evaluations
+TOKEN_ENTROPY = "entropy/token"
+ANSWER_ENTROPY = "entropy/answer"
+ENTROPY_CHANGE = "entropy/change"
+
+# The cost of a step: drawn rollouts in multiples of a plain step's, tokens, the share trained on
+ROLLOUT_COST = "cost/rollouts"
+TOKEN_COST = "cost/tokens"
+UTILISATION = "cost/utilisation"
+
+# The update of a step
+POLICY_LOSS = "loss/policy"
+LEARNING_RATE = "optim/lr"
+GRADIENT_NORM = "optim/grad_norm"
+CHANGE_NORM = "optim/change_norm"
+MATCH_FACTOR = "optim/match_factor"
+
+# Where the seconds of a step go
+ROLLOUT_SECONDS = "time/rollout"
+REWARD_SECONDS = "time/reward"
+ESTIMATOR_SECONDS = "time/estimator"
+UPDATE_SECONDS = "time/update"
+STEP_SECONDS = (ROLLOUT_SECONDS, REWARD_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECONDS)
+
+# The log of a run, in its folder
+RUN_LOG = "log.txt"
