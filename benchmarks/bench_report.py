@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from figures import head, show
 
-from advsweep.cli.report import report
+from advsweep.cli.commands.report import report
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import render
 from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status, Store, open_store
@@ -55,7 +55,7 @@ def main() -> None:
             for output, target in (("csv", "2,000"), ("table", "")):
                 one = _milliseconds(
                     lambda output=output: report(
-                        SWEEP, columns=",".join(COLUMNS), store=store.url, output=output
+                        SWEEP, columns=",".join(COLUMNS), store=store.url, output_format=output
                     )
                 )
                 name = f"`report --format {output}` over {RUNS:,} runs"
@@ -63,7 +63,7 @@ def main() -> None:
             for name in FORMATS:
                 written = _milliseconds(lambda name=name: render(built, name))
                 show(f"  of which writing it as {name}", written)
-            by_default = _milliseconds(lambda: report(SWEEP, store=store.url, output="csv"))
+            by_default = _milliseconds(lambda: report(SWEEP, store=store.url, output_format="csv"))
             show("with the columns that it has of itself", by_default)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from figures import head, show
 
-from advsweep.cli.watch import ls
+from advsweep.cli.commands.ls import ls
 from advsweep.names import ACR
 from advsweep.store import NewRun, Owner, Status, Store, open_store
 from advsweep.sweep.early_stopping import EarlyAcr, StoppingCheck

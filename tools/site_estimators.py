@@ -8,7 +8,7 @@ from typing import Any
 from site_math import formula, formulas
 from site_text import code, escape, keys_table, link_papers, prose, sentence, table
 
-from advsweep.cli.describe import draw_masses
+from advsweep.cli.commands.describe import draw_masses
 from advsweep.cli.estimators import build_from_options, facts, list_records, mass_curves
 from advsweep.cli.estimators import describe_estimator as describe
 from advsweep.errors import AdvsweepError

@@ -48,7 +48,7 @@ def reference_pages() -> dict[str, str]:
 def commands() -> Iterator[tuple[str, Any, Any]]:
     """Yield the name of each command of ours with the command and its context."""
     from advsweep.cli.app import app
-    from advsweep.cli.groups import COMMANDS
+    from advsweep.cli.commands import COMMANDS
 
     root: Any = typer.main.get_command(app)
     context = typer.Context(root, info_name="advsweep", terminal_width=_WIDTH)

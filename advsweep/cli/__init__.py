@@ -1,4 +1,4 @@
-"""The command line: one thin module per command.
+"""The command line: one thin module per command, in `advsweep.cli.commands`.
 
 Commands import heavy libraries inside their functions, so that `--help` and listings start fast.
 """

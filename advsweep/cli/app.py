@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from advsweep import __version__
-from advsweep.cli.groups import App, Group
+from advsweep.cli.groups import LazyGroup, make_app
 from advsweep.cli.output import (
     discard_stdout,
     echo,
@@ -32,7 +32,14 @@ from advsweep.cli.output import (
 from advsweep.errors import AdvsweepError, AdvsweepWarning, explain_os_error, is_out_of_memory
 from advsweep.printable import printable, redacted_message
 
-app = App(name="advsweep", cls=Group, no_args_is_help=True, add_completion=True)
+EXAMPLES = (
+    "advsweep run",
+    "advsweep sweep estimator=grpo,fade seed=0,1,2 --name first",
+    "advsweep report first",
+    "advsweep doctor",
+)
+
+app = make_app(name="advsweep", cls=LazyGroup, no_args_is_help=True, epilog="\n".join(EXAMPLES))
 
 
 def _version(value: bool) -> None:
@@ -48,14 +55,7 @@ def root(
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
-    """Compare advantage estimators for RLVR: train, record, and report with intervals.
-
-    Examples:
-        advsweep run
-        advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
-        advsweep report first
-        advsweep doctor
-    """
+    """Compare advantage estimators for RLVR: train, record, and report with intervals."""
 
 
 def _print_exception(

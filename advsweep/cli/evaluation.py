@@ -1,39 +1,26 @@
-"""`advsweep eval` and `select`: evaluate a model or the weights of runs; levels of problems."""
+"""What `advsweep eval` and `select` are asked to evaluate: model, task, sampler, settings."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS
-from advsweep.cli import options, runs
-from advsweep.cli.output import echo_line, print_json, progress_bar
-from advsweep.components import fields_of, identity_of, option_of
+from advsweep.cli.output import echo_line
+from advsweep.components import fields_of, option_of
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.overrides import parse_assignments
 from advsweep.config.settings import EvaluationSettings, Generation
-from advsweep.errors import ConfigError, counted
-from advsweep.evaluation.evaluate import solve_rate_levels
+from advsweep.errors import ConfigError
 from advsweep.evaluation.standalone import (
     EvaluationSubject,
-    evaluate_subject,
     model_subject,
-    run_subject,
 )
-from advsweep.local_files import replace_file
-from advsweep.store import open_store
 from advsweep.sweep.planning.plan import with_fitting_k
-from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
-from advsweep.tasks.base import Split, Task
-from advsweep.writing import plain_value
+from advsweep.tasks.base import Task
 
 _OF_MODELS = ("generation", "model", "backend")
 
@@ -153,145 +140,6 @@ def parse_request(
     )
 
 
-def _say_change(reason: str) -> None:
+def say_change(reason: str) -> None:
+    """Print why an evaluation cannot go on as it was, and that another way is tried."""
     echo_line(f"{reason}; trying that", err=True)
-
-
-# eval
-
-
-def evaluate(
-    targets: list[str] | None = None,
-    model: str | None = None,
-    task: str | None = None,
-    samples: int | None = None,
-    fields: list[str] | None = None,
-    step: int | None = None,
-    config_dirs: list[Path] | None = None,
-    run_code: bool = False,
-    store: str | None = None,
-    how: options.RecordFormat = "text",
-) -> None:
-    """Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
-    counts. An evaluation that exists is printed and not repeated; an interrupted one resumes. The
-    task and settings of a run default to those of its training.
-
-    Arguments:
-        [RUN...|SWEEP] (targets): Runs (ids, starts of identities, 'last'), or a sweep for all its
-            runs.
-
-    Options:
-        --model PATH_OR_ID: A folder that transformers loads, or a hub's name, in place of
-            runs.
-        --task NAME: A task, as `advsweep list tasks` lists them.
-        --step N >= 0: Use a run's weights after this step (default: last).
-
-    Examples:
-        advsweep eval last
-        advsweep eval demo --task routes -n 64
-        advsweep eval --model Qwen/Qwen2.5-0.5B --task gsm8k -n 8
-    """
-
-    options.give_consent(run_code)
-    if (model is None) == (not targets):
-        raise ConfigError("expected either a run or a sweep, or --model PATH_OR_ID")
-    if model is not None and task is None:
-        raise ConfigError("expected --task NAME with --model; `advsweep list tasks` lists them")
-    if model is not None and step is not None:
-        raise ConfigError("--step: valid only with a run; a model has no steps")
-    parse = functools.partial(
-        parse_request,
-        task=task,
-        samples=samples,
-        fields=fields or [],
-        config_dirs=config_dirs or [],
-    )
-    todo: list[tuple[str, EvaluationSubject, Task, EvaluationSettings]] = []
-    if model is not None:  # check the model before creating a store
-        request = parse(model=model)
-        assert request.subject is not None
-        todo.append((model, request.subject, request.task, request.settings))
-    with closing(open_store(store, create=model is not None)) as opened:
-        for record in runs.find_targets(opened, targets or []).runs:
-            request = parse(model=None, run_config=record.config)
-            last = record.step if step is None else step
-            run = trained_run(record, opened)
-            problems = request.task.for_seed(run.seed)
-            # The validation problems of the run, on which its step may be chosen, stay out.
-            is_own = identity_of(problems) == identity_of(run.task)
-            kept = run.evaluation.select_on if is_own else None
-            settings = dataclasses.replace(request.settings, select_on=kept)
-            weights = run_subject(run, record, last, request.generations)
-            todo.append((f"run {record.id} after step {last}", weights, problems, settings))
-        done = []
-        for title, weights, problems, settings in todo:
-            with progress_bar(title, lines="problems") as show:
-                evaluation = evaluate_subject(
-                    opened, weights, problems, settings, on_progress=show, on_change=_say_change
-                )
-            done.append(evaluation)
-            if how == "text":
-                runs.print_evaluation(evaluation, f"{title}: ", settings.k)
-    if how == "json":
-        print_json([runs.evaluation_record(evaluation) for evaluation in done])
-
-
-# select
-
-
-def select(
-    model: str,
-    task: str,
-    output: Path,
-    samples: int | None = None,
-    fields: list[str] | None = None,
-    config_dirs: list[Path] | None = None,
-    run_code: bool = False,
-    store: str | None = None,
-) -> None:
-    """Assigns the levels 0 to 6 of AVSPO to the problems of a task: level 0 is solved in at least
-    95 % of the samples, level 6 in less than 1 %. The counts are an evaluation, which the store
-    keeps and resumes as for `eval`.
-
-    Options:
-        --model PATH_OR_ID: The selector: a folder, or a hub's name.
-        --task NAME: A task, as `advsweep list tasks` lists them.
-        --output, -o FILE: Write JSON lines for task.level_file=FILE.
-
-    Examples:
-        advsweep select --model Qwen/Qwen2.5-0.5B --task gsm8k --output levels.jsonl
-    """
-
-    options.give_consent(run_code)
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise ConfigError(f"--output: expected a file in an existing folder, got '{output}'")
-    request = parse_request(
-        model=model,
-        task=task,
-        samples=samples,
-        fields=fields or [],
-        config_dirs=config_dirs or [],
-    )
-    assert request.subject is not None
-    with closing(open_store(store)) as opened, progress_bar(model, lines="problems") as show:
-        evaluation = evaluate_subject(
-            opened,
-            request.subject,
-            request.task,
-            request.settings,
-            split=Split.TRAIN,
-            on_progress=show,
-            on_change=_say_change,
-        )
-    scored = evaluation.n > 0
-    n, c = evaluation.n[scored], evaluation.c[scored]
-    ids = [name for name, use in zip(evaluation.problem_ids, scored, strict=True) if use]
-    columns = {"id": ids, "level": solve_rate_levels(c / n), "n": n, "c": c}
-    table = zip(*(plain_value(column) for column in columns.values()), strict=True)
-    rows = [dict(zip(columns, row, strict=True)) for row in table]
-    replace_file(output, "".join(f"{json.dumps(row)}\n" for row in rows))
-    levels = Counter(row["level"] for row in rows)
-    counts = ", ".join(f"{levels[level]} of level {level}" for level in sorted(levels))
-    echo_line(f"{output}: {counts}")
-    if left_out := len(evaluation.problem_ids) - len(rows):
-        echo_line(f"Skipped {counted(left_out, 'problem')} without a scorable answer.", err=True)

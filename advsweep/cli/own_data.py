@@ -27,6 +27,9 @@ from advsweep.tasks.verifiers.base import Verifier
 from advsweep.tasks.verifiers.number_reader import read_quantity
 from advsweep.yaml_files import yaml_literal
 
+# Templates of what `advsweep init` writes.
+INIT_FILES = Path(__file__).parent / "init_files"
+
 _LOOKED_AT = 200  # rows
 _MOST_HELD_OUT = 100
 _SHARE = 5  # one problem of so many is held out
@@ -487,7 +490,7 @@ def sweep_file(proposal: Proposal, data: str, model: str, folder: Path) -> str:
         "max_tokens": yaml_literal(proposal.max_tokens),
     }
     name = "data.yaml" if proposal.gpu else "data_cpu.yaml"
-    template = Path(__file__).parent / "init_files" / name
+    template = INIT_FILES / name
     return string.Template(template.read_text("utf-8")).substitute(values)
 
 

@@ -1,23 +1,17 @@
-"""Find the runs that arguments name; print runs and evaluations; read logs."""
+"""Find the runs that arguments name; records and texts of runs and evaluations."""
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
-import io
-import time
-from collections.abc import Iterator, Sequence, Set
-from contextlib import ExitStack
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
-from advsweep.errors import NotFoundError, StoreError, counted, nearest
-from advsweep.local_files import open_regular
-from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, RUN_LOG, TOKEN_ENTROPY
-from advsweep.store import EvaluationRecord, RunRecord, Status, Store
+from advsweep.errors import NotFoundError, counted, nearest
+from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, TOKEN_ENTROPY
+from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.races import RaceRecord
 from advsweep.store.records import SELECTED, UNKNOWN_SEED, TuningRecord, show_seed
@@ -82,6 +76,17 @@ SUMMARISED = (
     (ACR, "collapsed groups (ACR)"),
     (TOKEN_ENTROPY, "token entropy, nats"),
 )
+
+
+def run_row(run: RunRecord) -> dict[str, Any]:
+    """Return what listings have of a run."""
+    keys = ("estimator", "seed", "status", "failure", "step", "steps")
+    return {
+        "id": run.id,
+        "identity": run.identity[:10],
+        "sweep": list(run.sweeps),
+        **{key: getattr(run, key) for key in keys},
+    }
 
 
 def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
@@ -269,58 +274,3 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
 
 def _time(value: datetime | None) -> str:
     return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "not yet"
-
-
-# The log of a run
-
-POLL_SECONDS = 0.25
-
-# Most bytes of a log in memory at a time.
-READ_BYTES = 1 << 20
-
-
-def log_path(run: RunRecord) -> Path:
-    """Return the path of a run's log.
-
-    Raises:
-        StoreError: the path is a symbolic link, which could expose any file, or a special file.
-    """
-    path = run.directory / RUN_LOG
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise StoreError(f"{path}: expected a regular file, got a link or a special file")
-    return path
-
-
-def read_log(store: Store, run: RunRecord, *, follow: bool) -> Iterator[str]:
-    """Yield the log of a run in parts; with `follow` as it grows, until the run ends.
-
-    Every line ending becomes a line feed: after a carriage return a terminal would overwrite the
-    line. Workers only append to a log, so that what was read stays as it was.
-
-    Raises:
-        NotFoundError: there is no log, and `follow` does not wait for the run to start.
-    """
-    file = None
-    # A character may be cut where the worker has written a part of a line.
-    decoder = io.IncrementalNewlineDecoder(
-        codecs.getincrementaldecoder("utf-8")("replace"), translate=True
-    )
-    with ExitStack() as opened:
-        while True:
-            # Check before reading: everything written before the end is then read below.
-            [now] = store.runs.select(ids=[run.id]) if follow else [run]
-            path = log_path(run)
-            if file is None and path.exists():
-                file = opened.enter_context(open_regular(path))
-            while file is not None and (part := file.read(READ_BYTES)):
-                yield decoder.decode(part)
-            if follow and now.status in (Status.PENDING, Status.RUNNING):
-                time.sleep(POLL_SECONDS)
-                continue
-            if file is None and not follow:
-                raise NotFoundError(
-                    f"run {run.id} has no log at {path}: the run has not started on this machine, "
-                    "or its folder was removed"
-                )
-            yield decoder.decode(b"", final=True)
-            return

@@ -22,7 +22,7 @@ import typer
 
 from advsweep.cli import main
 from advsweep.cli.app import app
-from advsweep.cli.groups import COMMANDS
+from advsweep.cli.commands import COMMANDS
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 

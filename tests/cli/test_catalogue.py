@@ -7,15 +7,14 @@ import io
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from advsweep.cli import catalogue
-from advsweep.cli.describe import find_component
-from advsweep.cli.init import NAMES, SCHEMA
+from advsweep.cli.commands.describe import find_component
+from advsweep.cli.commands.init import NAMES, SCHEMA
+from advsweep.cli.own_data import INIT_FILES
 from advsweep.config.groups import conf_directory
 from advsweep.errors import ELSEWHERE
 from advsweep.sweep.planning.plan import make_plan
@@ -106,16 +105,13 @@ def test_unknown_keys_are_answered_with_the_nearest(refused):
 # schema
 
 
-SOURCE = Path(catalogue.__file__).parent / "init_files"
-
-
 def test_writes_its_files_and_says_what_is_next(advsweep, tmp_path):
     done = advsweep("init", "mine")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {*NAMES, SCHEMA}
     assert done.stdout.splitlines()[-1] == "Next: cd mine && advsweep sweep sweep.yaml"
     for name in NAMES:
-        assert (tmp_path / "mine" / name).read_text() == (SOURCE / name).read_text()
+        assert (tmp_path / "mine" / name).read_text() == (INIT_FILES / name).read_text()
 
 
 @pytest.mark.slow
@@ -141,8 +137,8 @@ def test_sweep_file_names_a_schema_that_it_fits(advsweep, tmp_path):
 def test_makefile_reads_the_name_of_the_sweep_from_its_file(tmp_path):
     if shutil.which("make") is None:
         pytest.skip("no make")
-    shutil.copy(SOURCE / "Makefile", tmp_path)
-    renamed = (SOURCE / "sweep.yaml").read_text().replace("name: first  ", "name: other  ")
+    shutil.copy(INIT_FILES / "Makefile", tmp_path)
+    renamed = (INIT_FILES / "sweep.yaml").read_text().replace("name: first  ", "name: other  ")
     (tmp_path / "sweep.yaml").write_text(renamed)
     # docs/ci.md runs these commands.
     printed = subprocess.check_output(

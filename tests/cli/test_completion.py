@@ -55,7 +55,7 @@ def test_runs_are_the_newest_ones_whose_id_begins_so(finished, monkeypatch):
     assert ids("show ") == ["6", "5", "4", "3", "2", "1"]
     assert ids("show 4") == ids("export 4") == ["4"]
     assert ids("export t") == ["two"]
-    monkeypatch.setattr("advsweep.cli.options.OFFERED", 2)  # the fork takes it over
+    monkeypatch.setattr("advsweep.cli.completion.OFFERED", 2)  # the fork takes it over
     assert ids("show ") == ["6", "5"]
     assert ids("export ") == ["two", "6", "5"]
 

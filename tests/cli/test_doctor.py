@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.cli import doctor
-from advsweep.cli.doctor import FEATURES, Check, check_gpu, check_packages, check_store
+from advsweep.cli.commands import doctor
+from advsweep.cli.commands.doctor import FEATURES, Check, check_gpu, check_packages, check_store
 from advsweep.store import open_store
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"

@@ -43,7 +43,7 @@ def test_an_interrupt_is_one_line(place):
     """As Ctrl-C while modules are imported, in a command, or while exit handlers run."""
     body = {
         "start": "sys.modules['advsweep.cli.app'] = Interrupting('app')",
-        "within": "sys.modules['advsweep.cli.watch'] = Interrupting('watch')",
+        "within": "sys.modules['advsweep.cli.commands.ls'] = Interrupting('ls')",
         "end": "atexit.register(signal.raise_signal, signal.SIGINT)",
     }[place]
     program = f"""
@@ -65,7 +65,7 @@ main()
 @pytest.mark.parametrize("place", ["start", "within"])
 def test_a_termination_is_one_line(place):
     """As SIGTERM of a batch system while modules are imported, or in a command."""
-    module = {"start": "advsweep.cli.app", "within": "advsweep.cli.watch"}[place]
+    module = {"start": "advsweep.cli.app", "within": "advsweep.cli.commands.ls"}[place]
     program = f"""
 import os, signal, sys, types
 class Terminating(types.ModuleType):
@@ -120,7 +120,7 @@ def test_lack_of_memory_is_one_line(in_process, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 4 TB.")
 
-    monkeypatch.setattr("advsweep.cli.watch.open_store", fail)
+    monkeypatch.setattr("advsweep.cli.commands.ls.open_store", fail)
     code, _, err = in_process("ls")
     assert code == 2
     assert err.startswith("advsweep: out of memory (")

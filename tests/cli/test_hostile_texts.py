@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from advsweep.cli.options import complete_run, complete_sweep
+from advsweep.cli.completion import complete_run, complete_sweep
 from advsweep.store import (
     AnswerSample,
     Failure,

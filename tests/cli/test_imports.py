@@ -12,7 +12,7 @@ HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.s
 TABLES = ("numpy", "scipy", "pandas", "rich", "alembic", "sqlalchemy.orm", *HEAVY)
 """What a command that only lists or prints records has no use for."""
 OTHER_COMMANDS = (
-    *(f"advsweep.cli.{name}" for name in ("train", "report", "plot", "describe")),
+    *(f"advsweep.cli.commands.{name}" for name in ("sweep", "report", "plot", "describe")),
     "advsweep.cli.estimators",
 )
 LIGHT = {

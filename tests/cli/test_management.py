@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.data import remove_folder
-from advsweep.cli.runs import log_path, read_log
+from advsweep.cli.commands.logs import log_path, read_log
+from advsweep.cli.commands.rm import remove_folder
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.store import NewEvaluation, Owner, Status, open_store
 from advsweep.sweep.planning.plan import make_plan

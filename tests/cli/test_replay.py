@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from advsweep.cli.replay import NAMES
+from advsweep.cli.commands.replay import NAMES
 from advsweep.estimators import ESTIMATORS
 from advsweep.store import open_store
 

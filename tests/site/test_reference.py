@@ -14,7 +14,7 @@ import site_pages
 import site_reference
 import site_text
 
-from advsweep.cli.groups import COMMANDS
+from advsweep.cli.commands import COMMANDS
 from advsweep.components import option_of
 from advsweep.estimators import ESTIMATORS, build_estimator
 from advsweep.objectives import OBJECTIVES

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from advsweep.cli import watch
+from advsweep.cli.commands import status as status_command
 from advsweep.store import Owner, Status
 from advsweep.store.records import COLLAPSED
 from advsweep.sweep.progress import LOST_REASON, read_status
@@ -88,8 +88,8 @@ def test_a_narrow_terminal_wraps_no_line_and_cuts_no_word(plan, store, monkeypat
     store.leases.heartbeat(first, step=5, stage="training")
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
-    with contextlib.redirect_stdout(watch._Screen()) as screen:
-        watch._print_status("narrow", read_status(store, "narrow", failures=9))
+    with contextlib.redirect_stdout(status_command._Screen()) as screen:
+        status_command._print_status("narrow", read_status(store, "narrow", failures=9))
     status, bar, *failure, empty, titles, row = screen.getvalue().splitlines()
     assert status == "sweep narrow: 3 runs, 1 pending, 1 running, 1 failed"
     # 5 of 3 x 20 steps, as the failed run has no checkpoint; those of the other two take .4 s each.

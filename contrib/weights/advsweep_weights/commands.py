@@ -16,7 +16,7 @@ import typer
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.cli import options
-from advsweep.cli.options import ListFormat
+from advsweep.cli.consent import allow_programs
 from advsweep.cli.output import echo_line, print_listing, progress_bar, warn
 from advsweep.cli.runs import find_targets
 from advsweep.errors import BatchError, CheckpointError, ConfigError
@@ -44,7 +44,7 @@ class WeightTable(Enum):
 
 
 def weights(
-    targets: list[str] | None = None,
+    targets: options.OptionalTargets = None,
     base: Annotated[
         Path | None,
         typer.Option("--base", metavar="DIR", help="The model before training, instead of a run."),
@@ -56,6 +56,7 @@ def weights(
         int | None,
         typer.Option(
             "--step",
+            metavar="N",
             min=1,
             help="Use the weights after this step (default: every checkpoint of a single run, the "
             "last one of several).",
@@ -63,18 +64,23 @@ def weights(
     ] = None,
     delta: Annotated[
         float,
-        typer.Option("--delta", help="Count in srank the values that sum to 1 - delta of all."),
+        typer.Option(
+            "--delta",
+            metavar="NUMBER",
+            help="Count in srank the values that sum to 1 - delta of all.",
+        ),
     ] = DELTA,
     table: Annotated[
         WeightTable,
         typer.Option(
             "--table",
+            metavar="|".join(table.value for table in WeightTable),
             help="Print parts of the model (of several runs a row each), single matrices, or how "
             "the leading directions of checkpoints or runs align.",
         ),
     ] = WeightTable.TOTAL,
-    store: str | None = None,
-    output: options.ListFormat = "table",
+    store: options.Store = None,
+    output_format: options.ListFormat = "table",
 ) -> None:
     """Compare trained weights with those of the base model.
 
@@ -82,16 +88,10 @@ def weights(
     1, and the number of singular values that make up nearly all of it (srank). The store keeps the
     analyses of runs.
 
-    Arguments:
-        [RUN...|SWEEP] (targets): Runs (ids, starts of identities, 'last'), or a sweep for all its
-            runs.
-
-    Options:
-        --format (output): table for people; csv or json for programs.
-
+    \b
     Examples:
-        advsweep weights last
-        advsweep weights demo --format csv
+      advsweep weights last
+      advsweep weights demo --format csv
     """
     if not 0 < delta < 1:
         raise ConfigError(f"--delta: expected a number above 0 and below 1, got {delta:g}")
@@ -102,7 +102,7 @@ def weights(
         if table is WeightTable.ALIGNMENT:
             raise ConfigError("--table: expected total or matrices; a pair has no alignment")
         rows = [dataclasses.asdict(row) for row in _rows_of(change, table)]
-        _print(rows, output, [change])
+        _print(rows, output_format, [change])
         return
     if base is not None or tuned is not None or not targets:
         raise ConfigError("expected either a run or a sweep, or both --base DIR and --tuned DIR")
@@ -131,21 +131,22 @@ def weights(
     elif len(analysed) > 1 and table is WeightTable.TOTAL:
         rows = [_run_row(each) for each in changes]
     else:
-        shown = changes[-1:] if alone and output == "table" else changes
+        shown = changes[-1:] if alone and output_format == "table" else changes
         rows = [
             {"run": each.run.id, "step": each.step, **dataclasses.asdict(row)}
             for each in shown
             for row in _rows_of(each.change, table)
         ]
-    _print(rows, output, [each.change for each in changes])
+    _print(rows, output_format, [each.change for each in changes])
 
 
 def hidden_states(
-    targets: list[str],
+    targets: options.Targets,
     prompts: Annotated[
         int | None,
         typer.Option(
             "--prompts",
+            metavar="N",
             min=1,
             help="Sample this many training problems, each with the run's group size (default: "
             "the number of a training step).",
@@ -154,20 +155,24 @@ def hidden_states(
     step: Annotated[
         int | None,
         typer.Option(
-            "--step", min=0, help="Use the weights after this step (default: last; 0: base model)."
+            "--step",
+            metavar="N",
+            min=0,
+            help="Use the weights after this step (default: last; 0: base model).",
         ),
     ] = None,
     direction: Annotated[
         Direction,
         typer.Option(
             "--direction",
+            metavar="|".join(direction.value for direction in Direction),
             help="Project out this direction: the mean hidden state, the batch gradient at the "
             "output head, or the head's change in weights.",
         ),
     ] = Direction.HIDDEN,
-    run_code: bool = False,
-    store: str | None = None,
-    output: options.ListFormat = "table",
+    run_code: options.RunCode = False,
+    store: options.Store = None,
+    output_format: options.ListFormat = "table",
 ) -> None:
     """Compare hidden states of correct and failed rollouts.
 
@@ -176,13 +181,11 @@ def hidden_states(
     advantages. ratio is the residual of failed rollouts over that of correct ones; clt is its value
     if tokens were identically distributed and independent. The store keeps the analyses.
 
-    Options:
-        --format (output): table for people; csv or json for programs.
-
+    \b
     Examples:
-        advsweep hidden-states last
+      advsweep hidden-states last
     """
-    options.give_consent(run_code)
+    allow_programs(run_code)
 
     def row_of(opened: Store, record: RunRecord, run: Run) -> Row:
         at = record.step if step is None else step
@@ -207,7 +210,7 @@ def hidden_states(
 
     with closing(open_store(store, create=False)) as opened:
         rows = list(_each(opened, targets, row_of))
-    _print(rows, output, [])
+    _print(rows, output_format, [])
 
 
 def _each(
@@ -276,9 +279,11 @@ def _between(changes: Sequence[StepChange]) -> Iterator[Row]:
             }
 
 
-def _print(rows: Sequence[Row], output: ListFormat, changes: Sequence[WeightChange]) -> None:
+def _print(
+    rows: Sequence[Row], output_format: options.ListFormat, changes: Sequence[WeightChange]
+) -> None:
     """Print a table, and below it on stderr what was left out of the changes."""
-    if output == "table":
+    if output_format == "table":
         rows = [
             {
                 name: ("-" if math.isnan(value) else f"{value:.4g}")
@@ -288,7 +293,7 @@ def _print(rows: Sequence[Row], output: ListFormat, changes: Sequence[WeightChan
             }
             for row in rows
         ]
-    print_listing(rows, output)
+    print_listing(rows, output_format)
     if changes and not any(matrix.norm for change in changes for matrix in change.matrices):
         echo_line("The weights are equal: no matrix differs.", err=True)
     left_out = {name: why for change in changes for name, why in change.left_out.items()}

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from advsweep.cli import options
 from advsweep.cli.catalogue import (
     OTHERS,
@@ -19,7 +21,9 @@ from advsweep.cli.catalogue import (
     list_members,
     print_members,
 )
-from advsweep.cli.options import complete_component
+from advsweep.cli.completion import (
+    complete_component,
+)
 from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
 from advsweep.cli.own_data import gold_text
 from advsweep.config.compose import patch
@@ -35,49 +39,85 @@ from advsweep.tasks.base import Problem, Split
 # Groups in which a bare name is looked up first.
 _FIRST = ("estimator", "task", *PRESETS)
 
+
 _GROUP_SIZE = 8
+
+
 _EXAMPLES = 2  # problems of each split of a task
 
 
+EXAMPLES = (
+    "advsweep describe fade",
+    "advsweep describe asym_grpo --set delta=0.5 --rewards '1,0,0,1;0,0,0,1'",
+    "advsweep describe dr_grpo,power_alpha:alpha=3 --output masses.svg",
+    "advsweep describe clipped,clipped:dual_clip=3 --output weights.svg",
+    "advsweep describe countdown",
+)
+
+
 def describe(
-    names: Annotated[list[str], complete_component],
-    fields: list[str] | None = None,
-    rewards: str | None = None,
-    inputs: list[str] | None = None,
-    output: Path | None = None,
-    config_dirs: list[Path] | None = None,
-    how: options.ListFormat = "table",
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            show_default=False,
+            metavar="NAME...",
+            autocompletion=complete_component,
+            help="A component, as `advsweep list` prints them; GROUP=NAME where several have the "
+            "name. Options follow colons: fade,power_alpha:alpha=3.",
+        ),
+    ],
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.",
+        ),
+    ] = None,
+    rewards: Annotated[
+        str | None,
+        typer.Option(
+            "--rewards",
+            metavar="ROWS",
+            help="Print the advantages of these groups; - is a missing rollout.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=ROWS",
+            help="Give an estimator another input: lengths=3,5,2,2.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Draw masses, or weights, into this .png, .svg or .pdf file.",
+        ),
+    ] = None,
+    config_dirs: options.ConfigDirs = None,
+    output_format: options.ListFormat = "table",
 ) -> None:
-    """Of estimators: formula, source, options, departures, the advantages of degenerate groups and
+    """Describe an estimator, a task or another component.
+
+    Of estimators: formula, source, options, departures, the advantages of degenerate groups and
     the masses over the solve rate. Of objectives: source, options, departures, the weight of a
     token over its importance ratio. Of a task: splits, levels, floors and some problems.
-
-    Arguments:
-        NAME... (names): A component, as `advsweep list` prints them; GROUP=NAME where several
-            have the name. Options follow colons: fade,power_alpha:alpha=3.
-
-    Options:
-        --set KEY=VALUE (fields): Set a field: delta=0.5 or base.name=dr_grpo; may be repeated.
-        --rewards ROWS: Print the advantages of these groups; - is a missing rollout.
-        --input NAME=ROWS (inputs): Give an estimator another input: lengths=3,5,2,2.
-        --output, -o FILE: Draw masses, or weights, into this .png, .svg or .pdf file.
-
-    Examples:
-        advsweep describe fade
-        advsweep describe asym_grpo --set delta=0.5 --rewards '1,0,0,1;0,0,0,1'
-        advsweep describe dr_grpo,power_alpha:alpha=3 --output masses.svg
-        advsweep describe clipped,clipped:dual_clip=3 --output weights.svg
-        advsweep describe countdown
     """
-
     with config_groups(config_dirs or ()) as groups:
         group, name = find_component(groups, names)
         if group == "estimator":
             estimators = [name, *names[1:]]
-            _describe_estimators(estimators, fields or [], rewards, inputs or [], output, how)
+            _describe_estimators(
+                estimators, fields or [], rewards, inputs or [], output, output_format
+            )
             return
         if group == "objective" and not (rewards or inputs):
-            _describe_objectives(groups, [name, *names[1:]], fields or [], output, how)
+            _describe_objectives(groups, [name, *names[1:]], fields or [], output, output_format)
             return
         if len(names) > 1 or rewards or inputs or output or (fields and group != "task"):
             raise ConfigError(
@@ -85,25 +125,25 @@ def describe(
                 f"(--set and --output with objectives, --set with tasks), got {group} '{name}'"
             )
         if group == "task":
-            _describe_task(groups, name, fields or [], how)
+            _describe_task(groups, name, fields or [], output_format)
             return
         if group in PRESETS:
-            print_members(list_members(groups, group, [name]), how)
-            if how == "table":
+            print_members(list_members(groups, group, [name]), output_format)
+            if output_format == "table":
                 echo("\n" + textwrap.fill(groups.comment(group, name), 96))
             return
         if group in OTHERS:
-            print_listing([row for row in OTHERS[group]() if row["name"] == name], how)
+            print_listing([row for row in OTHERS[group]() if row["name"] == name], output_format)
             return
         rows = list(group_rows(groups, group, name))
-        if how == "table":
+        if output_format == "table":
             if registry := PARTS.get(group):
                 cls = registry.get(name)
             else:
                 values = groups.member_values(group, name)
                 cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
             echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
-        print_listing(rows, how, hidden=("of",))
+        print_listing(rows, output_format, hidden=("of",))
 
 
 def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
@@ -144,7 +184,7 @@ def _describe_estimators(
     rewards: str | None,
     inputs: Sequence[str],
     output: Path | None,
-    how: options.ListFormat,
+    output_format: options.ListFormat,
 ) -> None:
     from advsweep.cli import estimators as own  # imports torch
     from advsweep.estimators import ESTIMATORS
@@ -156,13 +196,13 @@ def _describe_estimators(
         if len(built) > 1:
             raise ConfigError(f"--rewards: expected one estimator, got {', '.join(built)}")
         applied = own.apply(first, rewards, given)
-        if how == "json":
+        if output_format == "json":
             print_json({"estimator": first.plain(), **applied})
-        elif how == "csv":
-            print_listing(own.rollout_rows(applied), how)
+        elif output_format == "csv":
+            print_listing(own.rollout_rows(applied), output_format)
         else:
             own.print_applied(applied)
-    elif len(built) > 1 or output is not None or how == "csv":
+    elif len(built) > 1 or output is not None or output_format == "csv":
         if output is not None:
             from advsweep.report.figures.draw import check_path
 
@@ -173,7 +213,7 @@ def _describe_estimators(
         for name in assumed:
             echo(f"Assuming {name} = {numbers[name]:g}; set it with --input {name}=...", err=True)
         if output is None:
-            print_listing(records, how)
+            print_listing(records, output_format)
         else:
             draw_masses(records, output, numbers)
             echo_line(f"Wrote {output}.", err=True)
@@ -181,7 +221,7 @@ def _describe_estimators(
         if given:
             raise ConfigError("--input: expected --rewards or --output beside it")
         record = own.describe_estimator(first)
-        if how == "json":
+        if output_format == "json":
             print_json(record)
         else:
             own.print_estimator(record)
@@ -206,7 +246,7 @@ def _describe_objectives(
     names: Sequence[str],
     fields: Sequence[str],
     output: Path | None,
-    how: options.ListFormat,
+    output_format: options.ListFormat,
 ) -> None:
     from advsweep.cli import objectives as own  # imports torch
     from advsweep.cli.estimators import build_named
@@ -223,8 +263,8 @@ def _describe_objectives(
         title = f"Weight of a token sampled with π₀ = {own.PROBABILITY:g}"
         write([draw_weights(own.token_weights(built, own.CURVE), title)], output)
         echo_line(f"Wrote {output}.", err=True)
-    elif how == "csv" or (how == "json" and len(built) > 1):
-        print_listing(own.token_weights(built, own.CURVE), how)
+    elif output_format == "csv" or (output_format == "json" and len(built) > 1):
+        print_listing(own.token_weights(built, own.CURVE), output_format)
     elif len(built) > 1:
         own.print_weights(own.token_weights(built, own.RATIOS))
     else:
@@ -233,14 +273,14 @@ def _describe_objectives(
         record = own.describe_objective(
             label, objective, preset(name), comment=groups.comment("objective", name)
         )
-        if how == "json":
+        if output_format == "json":
             print_json(record)
         else:
             own.print_objective(record)
 
 
 def _describe_task(
-    groups: ConfigGroups, name: str, fields: Sequence[str], how: options.ListFormat
+    groups: ConfigGroups, name: str, fields: Sequence[str], output_format: options.ListFormat
 ) -> None:
 
     values = {f"task.{key}": value for key, value in parse_assignments(fields).items()}
@@ -257,7 +297,7 @@ def _describe_task(
         task.check_consent()
     except ConfigError as error:
         warn(str(error))
-    if how == "json":
+    if output_format == "json":
         print_json({"name": name, "settings": task.plain(), "splits": splits, "floors": means})
         return
     shown = {split.replace("_", "-"): record for split, record in splits.items()}

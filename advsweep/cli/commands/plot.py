@@ -1,11 +1,15 @@
-"""`advsweep plot`: draw figures of runs from the store alone."""
+"""`advsweep plot`: draw figures of runs from the store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.completion import complete_target
 from advsweep.cli.output import echo_line, print_json, print_listing
 from advsweep.cli.runs import find_targets
 from advsweep.errors import ConfigError
@@ -19,43 +23,103 @@ if TYPE_CHECKING:
 _PICTURE = ".png"
 
 
+EXAMPLES = (
+    "advsweep plot demo",
+    "advsweep plot demo --figure passk,acr -o figures --format svg",
+    "advsweep plot demo --figure curves --metric reward/mean -o rewards.pdf",
+)
+
+
 def plot(
-    targets: list[str] | None = None,
-    where: list[str] | None = None,
-    figure: list[str] | None = None,
-    target: Path | None = None,
-    output: Literal["png", "svg", "pdf", "csv", "json"] | None = None,
-    metrics: list[str] | None = None,
-    smooth: int = 1,
-    x: str | None = None,
-    baseline: str | None = None,
-    margin: list[str] | None = None,
-    task: str | None = None,
-    store: str | None = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            show_default=False,
+            metavar="[SWEEP|RUN...]",
+            autocompletion=complete_target,
+            help="A sweep, or runs: ids, starts of identities, 'last' (default: every run).",
+        ),
+    ] = None,
+    where: options.Where = None,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            metavar="NAME,...",
+            help="Draw these figures (default: all that the runs have data for).",
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE|FOLDER",
+            help="Write to a .png, .svg or .pdf file, or into a folder (default: SWEEP-"
+            "FIGURE.png).",
+        ),
+    ] = None,
+    output: Annotated[
+        Literal["png", "svg", "pdf", "csv", "json"] | None,
+        typer.Option(
+            "--format",
+            metavar="png|svg|pdf|csv|json",
+            help="Choose the files' format, or print the numbers.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME,...",
+            help="Draw these metrics, or columns.",
+        ),
+    ] = None,
+    smooth: Annotated[
+        int,
+        typer.Option(
+            "--smooth",
+            metavar="STEPS",
+            min=1,
+            help="Smooth curves by a trailing mean over STEPS.",
+        ),
+    ] = 1,
+    x: Annotated[
+        str | None,
+        typer.Option(
+            "--x",
+            metavar="KEY",
+            help="Draw rate and frontier over this config key in place of the rate.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="ROW",
+            help="Compare with this row in the forest plot and the frontier (default: the first).",
+        ),
+    ] = None,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--margin",
+            metavar="[OUTCOME=]NUMBER,...",
+            help="Shade a margin of equivalence in the forest plot: of every pass@k, or of one "
+            "outcome.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            metavar="NAME",
+            help="Use evaluations on this task (default: the task of the runs).",
+        ),
+    ] = None,
+    store: options.Store = None,
 ) -> None:
-    """Arguments:
-        [SWEEP|RUN...] (targets): A sweep, or runs: ids, starts of identities, 'last' (default:
-            every run).
-
-    Options:
-        --figure NAME,...: Draw these figures (default: all that the runs have data for).
-        --output, -o FILE|FOLDER (target): Write to a .png, .svg or .pdf file, or into a folder
-            (default: SWEEP-FIGURE.png).
-        --format (output): Choose the files' format, or print the numbers.
-        --metric NAME,... (metrics): Draw these metrics, or columns.
-        --smooth STEPS >= 1: Smooth curves by a trailing mean over STEPS.
-        --x KEY: Draw rate and frontier over this config key in place of the rate.
-        --baseline ROW: Compare with this row in the forest plot and the frontier (default:
-            the first).
-        --margin [OUTCOME=]NUMBER,...: Shade a margin of equivalence in the forest plot: of
-            every pass@k, or of one outcome.
-        --task NAME: Use evaluations on this task (default: the task of the runs).
-
-    Examples:
-    advsweep plot demo
-    advsweep plot demo --figure passk,acr -o figures --format svg
-    advsweep plot demo --figure curves --metric reward/mean -o rewards.pdf
-    """
+    """Draw figures of runs with 95 % intervals over seeds."""
     from advsweep.report.data.runs import parse_where
     from advsweep.report.figures.draw import check_path, write
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, options_of

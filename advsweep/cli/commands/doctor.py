@@ -27,6 +27,7 @@ from advsweep.packages import install_command, missing, requirements
 # How long torch may take to start; it reads gigabytes from a cold disk.
 TORCH_SECONDS = 120
 
+
 # What each extra is for, with its title.
 FEATURES = {
     "hf": ("Hugging Face models", "model=hf, and `advsweep eval --model`"),
@@ -42,12 +43,14 @@ FEATURES = {
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),
 }
 
+
 # How the results of a state are headed, in this order.
 HEADINGS = {
     "ok": "Ready:",
     "unusable": "There, and not usable as it is:",
     "missing": "Optional, and not here:",
 }
+
 
 # The commands that a feature needs besides packages.
 COMMANDS = {"slurm": ("sbatch", "squeue", "scancel")}
@@ -70,18 +73,25 @@ class Check:
     remedy: str = ""
 
 
-def doctor(store: str | None = None, how: options.RecordFormat = "text") -> None:
-    """Check this machine, the store (also a server that --store names), and the packages that each
+EXAMPLES = (
+    "advsweep doctor",
+    "advsweep doctor --format json",
+    "advsweep doctor --store postgresql://me@db.example.org/runs",
+)
+
+
+def doctor(
+    store: options.Store = None,
+    output_format: options.RecordFormat = "text",
+) -> None:
+    """Show what is installed, what is missing and how to get it.
+
+    Check this machine, the store (also a server that --store names), and the packages that each
     feature needs; tries the GPU in a process of its own. Changes and downloads nothing. The exit
     code is 0 also if something is missing.
-
-    Examples:
-        advsweep doctor
-        advsweep doctor --format json
-        advsweep doctor --store postgresql://me@db.example.org/runs
     """
     checks = examine(store)
-    if how == "json":
+    if output_format == "json":
         print_json({"checks": checks})
         return
     by_state = {state: [c for c in checks if c.state == state] for state in HEADINGS}

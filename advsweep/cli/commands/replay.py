@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+
 from advsweep.bounds import is_bounded
 from advsweep.cli import options
-from advsweep.cli.options import complete_run
+from advsweep.cli.completion import complete_run
 from advsweep.cli.output import (
     echo,
     echo_line,
@@ -30,45 +32,88 @@ NAMES = (
     *("cosine_grpo", "largest"),
 )
 
+
 # Parts of the rollouts that numbers are of.
 Part = Literal["step", "solve_rate"]
 
 
+EXAMPLES = (
+    "advsweep replay rollouts",
+    "advsweep replay outputs -e grpo,dr_grpo --by solve_rate -o replay.svg",
+    "advsweep replay last",
+)
+
+
 def replay(
-    source: Annotated[str, complete_run],
-    names: list[str] | None = None,
-    steps: str | None = None,
-    by: Part | None = None,
-    rewards: list[str] | None = None,
-    success_at: float | None = None,
-    target: Path | None = None,
-    output: options.ListFormat | None = None,
-    store: str | None = None,
+    source: Annotated[
+        str,
+        typer.Argument(
+            show_default=False,
+            metavar="PATH|RUN",
+            autocompletion=complete_run,
+            help="Rollouts: verl's rollout_data_dir, TRL's output folder with completions, the "
+            "folder of another trainer's run, or JSON lines {step, prompt, rewards}. "
+            "Without such a path a run of the store: its groups, rebuilt from solved/K.",
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--estimators",
+            "-e",
+            metavar="NAME,...",
+            help="Replay these; options follow colons: grpo,power_alpha:alpha=3 (default: all).",
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            "--steps",
+            metavar="A:B",
+            help="Use steps A to B, both included; either may be left out.",
+        ),
+    ] = None,
+    by: Annotated[
+        Part | None,
+        typer.Option(
+            "--by",
+            metavar="step|solve_rate",
+            help="Show the numbers of each step or solve rate (default: of all steps).",
+        ),
+    ] = None,
+    rewards: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reward",
+            metavar="NAME[=WEIGHT],...",
+            help="Use the weighted sum of these fields as reward.",
+        ),
+    ] = None,
+    success_at: Annotated[
+        float | None,
+        typer.Option(
+            "--success-at",
+            metavar="REWARD",
+            help="Count rollouts with at least this reward as successes (default: the larger of "
+            "two rewards; of more, those at or above the mean of their group).",
+        ),
+    ] = None,
+    target: options.Drawing = None,
+    output: Annotated[
+        Literal["table", "csv", "json"] | None,
+        typer.Option(
+            "--format",
+            metavar="table|csv|json",
+            help="Print the numbers in this format, in addition to a figure.",
+        ),
+    ] = None,
+    store: options.Store = None,
 ) -> None:
-    """Nothing is trained: each estimator computes the advantages of the same rollouts, step by
+    """Show what every estimator makes of recorded rollouts.
+
+    Nothing is trained: each estimator computes the advantages of the same rollouts, step by
     step. The rollouts are files that verl, TRL, prime-rl, NeMo-RL or open-instruct dumped,
     JSON lines of your own, or a run of the store.
-
-    Arguments:
-        PATH|RUN (source): Rollouts: verl's rollout_data_dir, TRL's output folder with
-            completions, the folder of another trainer's run, or JSON lines {step, prompt,
-            rewards}. Without such a path a run of the store: its groups, rebuilt from solved/K.
-
-    Options:
-        --estimators, -e NAME,... (names): Replay these; options follow colons:
-            grpo,power_alpha:alpha=3 (default: all).
-        --steps A:B: Use steps A to B, both included; either may be left out.
-        --by: Show the numbers of each step or solve rate (default: of all steps).
-        --reward NAME[=WEIGHT],... (rewards): Use the weighted sum of these fields as reward.
-        --success-at REWARD: Count rollouts with at least this reward as successes (default:
-            the larger of two rewards; of more, those at or above the mean of their group).
-        --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
-        --format (output): Print the numbers in this format, in addition to a figure.
-
-    Examples:
-        advsweep replay rollouts
-        advsweep replay outputs -e grpo,dr_grpo --by solve_rate -o replay.svg
-        advsweep replay last
     """
     from advsweep.cli.estimators import build_named
     from advsweep.estimators import ESTIMATORS

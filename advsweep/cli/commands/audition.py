@@ -6,12 +6,15 @@ import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import typer
 
 from advsweep.cli import options
-from advsweep.cli.options import complete_run
+from advsweep.cli.completion import (
+    complete_run,
+)
 from advsweep.cli.output import (
     echo,
     echo_line,
@@ -40,57 +43,143 @@ if TYPE_CHECKING:
 
 # Of the rollouts that a run samples: prompts, and the fewest rollouts of each.
 _PROMPTS, _ROLLOUTS = 128, 32
+
+
 # By name, the held-out prompts with these solve rates.
 DIFFICULTIES = {"hard": (0.0, 1 / 3), "middle": (1 / 3, 2 / 3), "easy": (2 / 3, 1.0)}
+
+
 # A model's own rollouts have about equal surprisal and entropy, in nats per token.
 _FOREIGN = 0.2
 
 
+EXAMPLES = (
+    "advsweep audition last --step 0",
+    "advsweep audition last -e grpo --objectives clipped,gspo -o audition.svg",
+    "advsweep audition --model Qwen/Qwen2.5-0.5B --rollouts outputs -e grpo,rloo",
+)
+
+
 def audition(
-    source: Annotated[str | None, complete_run] = None,
-    step: int | None = None,
-    model: str | None = None,
-    rollouts: Path | None = None,
-    names: list[str] | None = None,
-    objectives: list[str] | None = None,
-    updates: int = 8,
-    kl: float = 0.05,
-    group_size: int | None = None,
-    lora_rank: int = 0,
-    temperature: float | None = None,
-    success_at: float | None = None,
-    target: Path | None = None,
-    output: options.ListFormat | None = None,
-    store: str | None = None,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            show_default=False,
+            metavar="[RUN]",
+            autocompletion=complete_run,
+            help="A run: its weights, and rollouts that they sample for its training problems.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step",
+            metavar="N",
+            min=0,
+            help="Weights after this step (default: last).",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="PATH_OR_ID",
+            help="In place of a run, a folder or a hub's name.",
+        ),
+    ] = None,
+    rollouts: Annotated[
+        Path | None,
+        typer.Option(
+            "--rollouts",
+            metavar="PATH",
+            help="What the model sampled: dumps of TRL or verl, or JSON lines {step, prompt, "
+            "completions, rewards}.",
+        ),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--estimators",
+            "-e",
+            metavar="NAME,...",
+            help="Try these; the first is the baseline.",
+        ),
+    ] = None,
+    objectives: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--objectives",
+            metavar="NAME,...",
+            help="Try each with these losses (default: clipped).",
+        ),
+    ] = None,
+    updates: Annotated[
+        int,
+        typer.Option(
+            "--updates",
+            metavar="N",
+            min=2,
+            help="Updates of each estimator.",
+        ),
+    ] = 8,
+    kl: Annotated[
+        float,
+        typer.Option(
+            "--kl",
+            metavar="NATS",
+            help="Sets the step size: the KL of an answer after RLOO's updates.",
+        ),
+    ] = 0.05,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            "--group-size",
+            metavar="N",
+            min=2,
+            help="Cut groups to this size.",
+        ),
+    ] = None,
+    lora_rank: Annotated[
+        int,
+        typer.Option(
+            "--lora-rank",
+            metavar="N",
+            min=0,
+            help="Update a LoRA adapter of this rank; 0: all weights.",
+        ),
+    ] = 0,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            metavar="T",
+            help="Of the sampling (default: the run's; 1).",
+        ),
+    ] = None,
+    success_at: Annotated[
+        float | None,
+        typer.Option(
+            "--success-at",
+            metavar="REWARD",
+            help="Rollouts with at least this reward are right.",
+        ),
+    ] = None,
+    target: options.Drawing = None,
+    output: Annotated[
+        Literal["table", "csv", "json"] | None,
+        typer.Option(
+            "--format",
+            metavar="table|csv|json",
+            help="Print all numbers in this format.",
+        ),
+    ] = None,
+    store: options.Store = None,
 ) -> None:
-    """Each estimator updates the same weights a few times with the same rollouts, in steps of the
+    """Show what a few updates by each estimator do to a model.
+
+    Each estimator updates the same weights a few times with the same rollouts, in steps of the
     same length; rollouts of other prompts show what has changed. No weights are kept. How far this
     predicts trainings: docs/audition.md.
-
-    Arguments:
-        [RUN] (source): A run: its weights, and rollouts that they sample for its training
-            problems.
-
-    Options:
-        --step N >= 0: Weights after this step (default: last).
-        --model PATH_OR_ID: In place of a run, a folder or a hub's name.
-        --rollouts PATH: What the model sampled: dumps of TRL or verl, or JSON lines {step,
-            prompt, completions, rewards}.
-        --estimators, -e NAME,... (names): Try these; the first is the baseline.
-        --objectives NAME,...: Try each with these losses (default: clipped).
-        --updates N >= 2: Updates of each estimator.
-        --kl NATS: Sets the step size: the KL of an answer after RLOO's updates.
-        --group-size N >= 2: Cut groups to this size.
-        --lora-rank N >= 0: Update a LoRA adapter of this rank; 0: all weights.
-        --temperature T: Of the sampling (default: the run's; 1).
-        --success-at REWARD: Rollouts with at least this reward are right.
-        --output, -o FILE (target): Draw into this .png, .svg or .pdf file.
-        --format (output): Print all numbers in this format.
-
-    Examples:
-        advsweep audition last --step 0
-        advsweep audition last -e grpo --objectives clipped,gspo -o audition.svg
-        advsweep audition --model Qwen/Qwen2.5-0.5B --rollouts outputs -e grpo,rloo
     """
     if (model is None) is not (rollouts is None) or (source is None) is (model is None):
         raise ConfigError("expected RUN, or --model with --rollouts")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from advsweep.cli.output import echo, echo_line
 from advsweep.cli.own_data import (
+    INIT_FILES,
     Proposal,
     check_model,
     gold_text,
@@ -21,39 +25,76 @@ from advsweep.writing import write
 
 SCHEMA = "advsweep.schema.json"
 
-# The files of `init_files` that are written; the schema of the sweep file comes with them.
+
+# The templates that are written; the schema of the sweep file comes with them.
 NAMES = ("sweep.yaml", "Makefile", "README.md")
 
 
+EXAMPLES = (
+    "advsweep init first",
+    "advsweep init first && cd first && advsweep sweep sweep.yaml",
+    "advsweep init mine --data problems.csv --model Qwen/Qwen2.5-0.5B-Instruct",
+)
+
+
 def init(
-    folder: Path = Path(),
-    data: str | None = None,
-    model: str | None = None,
-    question: str | None = None,
-    answer: str | None = None,
-    fields: list[str] | None = None,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            show_default=False,
+            metavar="[FOLDER]",
+            help="The folder; it is created if needed.",
+        ),
+    ] = Path(),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="PLACE",
+            help="Problems to train on: a file (.csv, .tsv, .jsonl, .json, .parquet), a folder "
+            "with a file per split, or hub:OWNER/NAME. Says which columns and verifier it "
+            "takes, and shows a problem; a form that it does not know is refused.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="PATH",
+            help="A model of transformers to train: a folder, or a name on the hub.",
+        ),
+    ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option(
+            "--question",
+            metavar="COLUMN",
+            help="The column of the questions; a dotted name goes into objects.",
+        ),
+    ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            "--answer",
+            metavar="COLUMN",
+            help="The column of the answers.",
+        ),
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set a field of the task, such as context_column=passage or gold_lists=any; may "
+            "be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    """The sweep file is complete and explains each of its keys: three estimators with three seeds
+    """Write a sweep file, a Makefile for CI and a README.
+
+    The sweep file is complete and explains each of its keys: three estimators with three seeds
     on a model that trains on a CPU, or on your model and problems. A JSON schema beside it lets
     editors complete and check it. Refuses to overwrite a file, and then writes nothing.
-
-    Arguments:
-        [FOLDER] (folder): The folder; it is created if needed.
-
-    Options:
-        --data PLACE: Problems to train on: a file (.csv, .tsv, .jsonl, .json, .parquet), a folder
-            with a file per split, or hub:OWNER/NAME. Says which columns and verifier it takes, and
-            shows a problem; a form that it does not know is refused.
-        --model PATH: A model of transformers to train: a folder, or a name on the hub.
-        --question COLUMN: The column of the questions; a dotted name goes into objects.
-        --answer COLUMN: The column of the answers.
-        --set FIELD=VALUE (fields): Set a field of the task, such as context_column=passage or
-            gold_lists=any; may be repeated.
-
-    Examples:
-        advsweep init first
-        advsweep init first && cd first && advsweep sweep sweep.yaml
-        advsweep init mine --data problems.csv --model Qwen/Qwen2.5-0.5B-Instruct
     """
     if (data is None) is not (model is None):
         raise ConfigError(
@@ -68,8 +109,7 @@ def init(
             f"{folder}: expected a folder without {', '.join(names)}, got one with "
             f"{', '.join(present)}; name another folder: advsweep init FOLDER"
         )
-    source = Path(__file__).parent / "init_files"
-    texts = {name: (source / name).read_text(encoding="utf-8") for name in NAMES}
+    texts = {name: (INIT_FILES / name).read_text(encoding="utf-8") for name in NAMES}
     proposal = None
     if data is not None and model is not None:
         check_model(model)

@@ -1,0 +1,200 @@
+"""`advsweep export`: weights, tables, or runs for a tracker."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.completion import (
+    complete_target,
+)
+from advsweep.cli.execution import without_prompts
+from advsweep.cli.output import echo, echo_line, echo_rendered, progress_bar
+from advsweep.cli.runs import find_targets
+from advsweep.config.overrides import parse_assignments
+from advsweep.errors import (
+    ConfigError,
+    nearest,
+)
+from advsweep.store import RunRecord, Store, open_store
+from advsweep.sweep.planning.resume import trained_run
+from advsweep.sweep.registry import TRACKINGS
+from advsweep.sweep.tracking.base import Tracking, sync
+
+# An empty folder within the target of an export to a tracker.
+_MARK = ".advsweep"
+
+
+# Files by which the folder of an earlier export is known.
+_WRITTEN = {_MARK, "config.json"}
+
+
+_LISTED = 20
+
+
+EXAMPLES = (
+    "advsweep export last weights",
+    "advsweep export demo tables --to parquet",
+    "advsweep export demo --to csv --table metrics > metrics.csv",
+    "advsweep export demo boards --to tensorboard",
+    "advsweep export demo --to wandb --set project=mine",
+)
+
+
+def export(
+    target: Annotated[
+        str,
+        typer.Argument(
+            show_default=False,
+            metavar="RUN|SWEEP",
+            autocompletion=complete_target,
+            help="A run's id, the start of its identity, or 'last'; or a sweep's name.",
+        ),
+    ],
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            show_default=False,
+            metavar="[DIR]",
+            help="The folder to create or to add to. Without it trackers get runs in their own "
+            "place or on their server, and --table is printed.",
+        ),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="hf: a run's weights, in a folder that transformers loads. parquet, csv: tables "
+            "of runs, metrics, evaluations and problems. wandb, trackio, tensorboard, or a "
+            "plug-in's tracker.",
+        ),
+    ] = "hf",
+    table: Annotated[
+        Literal["runs", "metrics", "evaluations", "problems"] | None,
+        typer.Option(
+            "--table",
+            metavar="runs|metrics|evaluations|problems",
+            help="csv without DIR: print this table.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step",
+            metavar="N",
+            min=0,
+            help="hf: use the weights after this step (default: last; 0: base model).",
+        ),
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Trackers: set a field of tracking=FORMAT, such as project=mine; may be "
+            "repeated (default: the tracker's defaults).",
+        ),
+    ] = None,
+    store: options.Store = None,
+) -> None:
+    """Write weights or tables of runs, or send runs to a tracker.
+
+    Tables are replaced when a sweep is exported again. Trackers get the runs that are done,
+    pruned, failed or interrupted: what they lack of each, or all of it where the tracker cannot
+    tell. In a folder no tracker needs an account or a network. Exits with code 1 if a run cannot
+    be sent.
+    """
+    from advsweep.report.data.export import FORMATS, export_tables
+
+    names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
+    if to not in names:
+        raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names)}")
+    if step is not None and to != "hf":
+        raise ConfigError(f"--step: expected --to hf, got --to {to}")
+    if fields and to not in TRACKINGS:
+        raise ConfigError(f"--set: expected --to with a tracker, got --to {to}")
+    prints = to in FORMATS and directory is None
+    if (table is not None) is not prints or (prints and to != "csv"):
+        raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
+    opened = open_store(store, create=False)
+    if directory is not None and to not in FORMATS:
+        found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+        if found and not _WRITTEN.intersection(found):
+            raise ConfigError(
+                f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
+                f"{directory} with other files, such as {found[0]}; name another folder"
+            )
+    if to == "hf":
+        if directory is None:
+            raise ConfigError("DIR: expected a folder for the weights, got none")
+        record = opened.runs.find(target)
+        run = trained_run(record, opened)
+        last = record.step if step is None else step
+        run.backend.export(run, record.directory, last, directory)
+        echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
+        echo(str(directory))
+        return
+    runs = find_targets(opened, [target]).runs
+    if to in TRACKINGS:
+        tracking = _tracking(to, fields or [], directory)
+        raise typer.Exit(int(_send(opened, runs, tracking, directory)))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = directory or Path(temporary) / "tables"
+        with progress_bar("runs", len(runs)) as on_run:
+            rows = export_tables(opened, runs, folder, to, on_run)
+        if table is not None:
+            with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+                while text := file.read(1 << 20):
+                    echo_rendered(text)
+            return
+    counts = ", ".join(f"{count} {name}" for name, count in rows.items())
+    echo_line(f"Wrote {counts} to {directory}.", err=True)
+    echo(str(directory))
+
+
+def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Tracking:
+    """Return the tracking that writes to a folder, or to the tracker's own place.
+
+    Raises:
+        ConfigError: a field does not exist, has no value or several, or the folder decides it.
+    """
+
+    given = parse_assignments(fields)
+    tracking: Tracking = TRACKINGS.build({**given, "name": name}, where="tracking")
+    if directory is not None:
+        before, tracking = tracking.plain(), tracking.in_folder(directory)
+        if decided := [key for key in given if before[key] != tracking.plain()[key]]:
+            raise ConfigError(
+                f"--set {decided[0]}: expected other fields, as DIR decides where runs go; omit DIR"
+            )
+    tracking.check()
+    return tracking
+
+
+def _send(
+    store: Store, runs: Sequence[RunRecord], tracking: Tracking, directory: Path | None
+) -> bool:
+    """Send runs to a tracker; return whether one could not be sent."""
+
+    if directory is not None:
+        (directory / _MARK).mkdir(parents=True, exist_ok=True)
+    with without_prompts(), progress_bar("runs", len(runs)) as on_run:
+        outcomes = []
+        for outcome in sync(store, runs, tracking):
+            outcomes.append(outcome)
+            on_run(len(outcomes))
+    counts = Counter(what for _, what, _ in outcomes)
+    shown = ", ".join(f"{count} {what}" for what, count in counts.items()) or "no runs"
+    echo_line(f"{tracking.name}: {shown}", err=True)
+    for run_id, what, reason in [each for each in outcomes if each[2]][:_LISTED]:
+        echo_line(f"  run {run_id} {what}: {reason}", err=True)
+    if directory is not None:
+        echo(str(directory))
+    return counts["failed"] > 0

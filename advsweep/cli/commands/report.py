@@ -1,0 +1,187 @@
+"""`advsweep report`: the table of a sweep, from the store alone."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from typing import Annotated, Literal
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.completion import complete_sweep
+from advsweep.cli.output import echo_line, echo_rendered
+from advsweep.store import open_store
+from advsweep.writing import write
+
+EXAMPLES = (
+    "advsweep report demo",
+    "advsweep report demo --full",
+    "advsweep report demo --baseline grpo --columns pass@1,pass@8",
+    "advsweep report demo --format html > demo.html",
+    "advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'",
+)
+
+
+def report(
+    sweep: Annotated[
+        str | None,
+        typer.Argument(
+            show_default=False,
+            metavar="[SWEEP]",
+            autocompletion=complete_sweep,
+            help="A sweep's name (default: every run).",
+        ),
+    ] = None,
+    where: options.Where = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            metavar="KEY,...",
+            help="Group runs by these keys (default: all that vary).",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME,...",
+            help="Show these metrics: pass@8, pass@1[level=3], collapse/acr@end, "
+            "pass@32@pass@1=0.45; a key gives one column for each of its values.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="NAME",
+            help="Sort by a column or a key; rank:NAME by the interval of the rank.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="ROW",
+            help="Compare with this row: grpo, 'estimator=grpo group_size=8', or none.",
+        ),
+    ] = None,
+    difference: Annotated[
+        float | None,
+        typer.Option(
+            "--difference",
+            metavar="D",
+            help="Compute the seeds that would show this difference.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="WHERE",
+            help="Compare at equal steps, rollouts, tokens, seconds, or pass@1=0.5.",
+        ),
+    ] = None,
+    outcomes: Annotated[
+        str | None,
+        typer.Option(
+            "--outcomes",
+            metavar="NAME,...",
+            help="Test these columns.",
+        ),
+    ] = None,
+    ended_early: Annotated[
+        str | None,
+        typer.Option(
+            "--ended-early",
+            metavar="WHAT",
+            help="Runs that end early: keep, failed or a number.",
+        ),
+    ] = None,
+    assertions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assert",
+            metavar="EXPR",
+            help="Exit with code 1 unless the data support this.",
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="Print every column, difference and note.",
+        ),
+    ] = False,
+    store: options.Store = None,
+    output_format: Annotated[
+        Literal["table", "markdown", "latex", "csv", "json", "html"],
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="table, markdown, latex, csv, json, or html: a page with figures.",
+        ),
+    ] = "table",
+) -> None:
+    """Compare estimators in a table with 95 % intervals.
+
+    Each row is an estimator, averaged over its seeds; base models and guessing have rows of
+    their own. Differences of the primary outcomes to the first row are tested seed by seed, and
+    corrected together.
+    """
+    from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
+    from advsweep.report.claims.sentences import lay_out_short
+    from advsweep.report.data.columns import parse_cutoff, parse_outcomes
+    from advsweep.report.data.early_ends import KEEP, parse_ended_early
+    from advsweep.report.data.runs import parse_where, split_list
+    from advsweep.report.tables.build import build_report
+    from advsweep.report.tables.render import render
+
+    filters = [filter for text in where or () for filter in parse_where(text)]
+    cutoff = None if at is None else parse_cutoff(at)
+    names = None if columns is None else split_list(columns)
+    asserted = [parse_assertion(text) for text in assertions or ()]
+    declared = [] if outcomes is None else parse_outcomes(split_list(outcomes), "--outcomes")
+    opened = open_store(store, create=False)
+    build = functools.partial(
+        build_report,
+        opened,
+        sweep,
+        rows=None if rows is None else split_list(rows),
+        where=filters,
+        at=cutoff,
+        baseline=baseline,
+        outcomes=declared,
+        declared_by="--outcomes",
+        ended_early=parse_ended_early(ended_early or KEEP),
+    )
+    ranked = sort is not None and sort.startswith("rank:")
+    # A report of thousands of runs makes many objects and no cycles: collecting takes a third.
+    gc.disable()
+    try:
+        shown = build(
+            columns=names,
+            sort=None if ranked else sort,
+            target=difference,
+            rank=sort.removeprefix("rank:") if sort is not None and ranked else None,
+        )
+        results = []
+        if asserted:
+            used = dict.fromkeys(column for a in asserted for column in a.columns)
+            judged = build(columns=list(used), described=False)
+            results = [evaluate_assertion(judged, assertion) for assertion in asserted]
+        if output_format == "table" and not full and names is None:
+            echo_rendered(write(lay_out_short(shown)))
+        elif output_format == "html":
+            from advsweep.report.html import render_page
+
+            echo_rendered(render_page(shown, opened, where=filters))
+        else:
+            echo_rendered(render(shown, output_format))
+    finally:
+        gc.enable()
+    for result in results:
+        echo_line(result.text, err=True)
+    if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
+        raise typer.Exit(1)

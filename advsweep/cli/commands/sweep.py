@@ -1,0 +1,105 @@
+"""`advsweep sweep`: train combinations of values, a tuned sweep or a race."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advsweep.cli import consent, execution, options, plans, runs
+from advsweep.cli.output import echo_line, print_json
+from advsweep.errors import ConfigError
+from advsweep.sweep.retry_policy import Policy, parse_duration
+
+EXAMPLES = (
+    "advsweep sweep estimator=grpo,fade seed=0,1,2 --name first",
+    "advsweep sweep sweep.yaml --jobs 2",
+    "advsweep sweep +experiment=demo --dry-run",
+)
+
+
+def sweep(
+    overrides: options.Overrides = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="TEXT",
+            help="Name the sweep (default: the file's, or a hash).",
+        ),
+    ] = None,
+    jobs: options.Jobs = None,
+    dry_run: options.DryRun = False,
+    force: options.Force = False,
+    race: Annotated[
+        bool,
+        typer.Option(
+            "--race",
+            help="Train only seeds that settle a difference.",
+        ),
+    ] = False,
+    retries: options.Retries = 2,
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            "--max-failures",
+            metavar="N",
+            min=1,
+            help="Start no more runs once N runs have failed for good.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time-limit",
+            metavar="DURATION",
+            help="Limit each attempt of a run: 90s, 15m or 1h30m.",
+        ),
+    ] = None,
+    run_code: options.RunCode = False,
+    config_dirs: options.ConfigDirs = None,
+    store: options.Store = None,
+    output_format: options.RecordFormat = "text",
+) -> None:
+    """Train every combination of values, or resume it.
+
+    Values are KEY=VALUE,VALUE: estimator=grpo,fade 'seed=range(5)'. FILE.yaml or
+    +experiment=NAME is a sweep file, as `advsweep init` writes it. Finished runs are not repeated,
+    and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
+    """
+    given = execution.check_overrides(overrides)
+    if not given:
+        raise ConfigError(
+            "sweep: expected values to sweep over, such as estimator=grpo,fade seed=0,1,2, or a "
+            "sweep file; `advsweep run` trains a single run"
+        )
+    consent.allow_programs(run_code)
+    policy = Policy(
+        retries=retries,
+        max_failures=max_failures,
+        time_limit=None if time_limit is None else parse_duration(time_limit),
+    )
+    given += ["sweep.race=true"] if race else []
+    planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
+    if force and (planned.plan.race is not None or type(planned) is not plans.Sweep):
+        raise ConfigError(
+            "--force: a tuned sweep always resumes, as a race does; start a new one with another "
+            "--name"
+        )
+    as_json = output_format == "json"
+    if dry_run:
+        planned.print(store, jobs, force=force, as_json=as_json)
+        return
+    plans.print_warnings(planned.plan.warnings)
+    planned.plan.check()  # before creating a store
+    with execution.writable_store(store) as opened:
+        outcome = planned.execute(opened, jobs, policy, force)
+        if as_json:
+            print_json({**execution.outcome_record(planned.plan, outcome), **planned.more})
+        else:
+            for sentence in runs.describe_no_signal(opened, outcome.run_ids):
+                echo_line(sentence, err=True)
+            if planned.standing is not None:
+                runs.print_race(planned.standing)
+            execution.print_outcome(planned.plan, outcome, store)
+    raise typer.Exit(outcome.exit_code or int(planned.lacks_choice))

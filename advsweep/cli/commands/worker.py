@@ -1,0 +1,116 @@
+"""`advsweep worker`: train open runs of a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advsweep.cli import consent, execution, options
+from advsweep.cli.completion import complete_sweep
+from advsweep.cli.output import echo, echo_line, warn
+from advsweep.cli.runs import split_overrides
+from advsweep.errors import ConfigError
+from advsweep.store.records import show_seed
+from advsweep.sweep.events import Event, RunEvent
+from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.planning.resume import (
+    DEFAULTS,
+    changed_settings,
+)
+from advsweep.sweep.registry import TRACKINGS
+from advsweep.sweep.scheduler.execute import pull_runs
+from advsweep.sweep.tracking.base import tracker_client
+
+EXAMPLES = (
+    "advsweep worker --store postgresql://me@db.example.org/runs --wait inf",
+    "advsweep worker demo",
+)
+
+
+def worker(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            show_default=False,
+            metavar="[SWEEP] [KEY=VALUE]...",
+            autocompletion=complete_sweep,
+            help="Train only runs of this sweep. Replace its settings: resources.cpus=2, "
+            "executor.jobs=2 or tracking=NAME.",
+        ),
+    ] = None,
+    jobs: options.Jobs = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Wait this long for new runs when no run is open; inf: until stopped.",
+        ),
+    ] = 0,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            metavar="DIR",
+            envvar="ADVSWEEP_RUNS",
+            help="Keep logs and checkpoints of runs in this folder.",
+        ),
+    ] = None,
+    run_code: options.RunCode = False,
+    store: options.Store = None,
+    trust_store: options.TrustStore = False,
+) -> None:
+    """Train open runs of a store until none is left.
+
+    Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs.
+    Start any number of workers on any machine that reaches the store: no run is trained twice. On
+    SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
+
+    Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as they
+    fit. tracking=NAME tracks the runs.
+
+    Checkpoints are files. If workers on several machines share the folder given by --runs, a run
+    resumes from the checkpoint of another machine; otherwise it restarts from step 0.
+    """
+    consent.allow_programs(run_code)
+    consent.trust_commands(trust_store)
+    names, overrides = split_overrides(arguments or [])
+    if len(names) > 1:
+        raise ConfigError(f"expected one sweep, got {', '.join(names)}")
+    own = [text for text in overrides if text.startswith(("executor.", "tracking"))]
+    chosen = changed_settings({"executor": DEFAULTS["executor"], "tracking": None}, own)
+    executor = LocalExecutor.build({"jobs": jobs, **(chosen["executor"] or {})}, where="executor")
+    tracking = TRACKINGS.build(chosen["tracking"] or "none", where="tracking")
+    if runs is not None:
+        # The processes of runs read this variable.
+        os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
+    with (
+        execution.without_prompts(),
+        execution.writable_store(store, create=False) as opened,
+        tracker_client(opened, tracking, warn) as track,
+    ):
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, RunEvent):
+                run, reason = event.run, f": {event.message}" if event.message else ""
+                what = f"run {run.id} ({run.estimator} seed={show_seed(run.seed)})"
+                echo_line(f"{what} {event.kind.value}{reason}", err=True)
+            track(event)
+
+        outcome = pull_runs(
+            opened,
+            names[0] if names else None,
+            executor,
+            on_event,
+            idle_seconds=wait,
+            overrides=[text for text in overrides if text not in own],
+        )
+    parts = [f"{outcome.done} done"]
+    parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
+    parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
+    echo(f"worker: {', '.join(parts)}", err=True)
+    raise typer.Exit(outcome.exit_code)
