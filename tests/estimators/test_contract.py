@@ -1,4 +1,9 @@
-"""What holds for every estimator, found through the registry."""
+"""What holds for every estimator, found through the registry.
+
+What an estimator alone can say (that it has memory, that each group stands for itself) it declares
+in its class. What its formula gives where most give 0 stands in tables here; a test that misses a
+line prints it.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +75,20 @@ GROUPS_OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+HERE = "tests/estimators/test_contract.py"
+
+
+def missing_line(table: str, name: str, rewards: Tensor, values: Tensor) -> str:
+    """Say which line a table lacks, if the formula gives values of groups of equal rewards."""
+    at_zero, at_one = (values[rewards == level][0].item() for level in (0.0, 1.0))
+    return (
+        f"groups of equal rewards get {at_zero:g} for rewards of 0 and {at_one:g} for 1. If this "
+        f"is the formula, add to {table} in {HERE}\n"
+        f'    "{name}": lambda rewards: {at_one - at_zero:g} * rewards + {at_zero:g},\n'
+        "or, if an option makes it 0, the option to PLAIN_OPTIONS"
+    )
+
+
 def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> GroupBatch:
     """A batch that has all optional inputs, different for each step."""
     generator = torch.Generator().manual_seed(step)
@@ -137,9 +156,11 @@ def plain_estimator(name: str) -> Estimator:
 
 
 def test_says_where_it_departs_from_its_source(name: str) -> None:
-    # `advsweep estimators show` prints this paragraph, the last one.
+    # `advsweep describe` prints this paragraph, the last one.
     text = inspect.cleandoc(ESTIMATORS.get(name).__doc__ or "")
-    assert text.split("\n\n")[-1].startswith("Departures: ")
+    assert text.split("\n\n")[-1].startswith("Departures: "), (
+        "end the docstring of the class with\n    Departures: none.\nor with what differs"
+    )
 
 
 def test_says_what_its_defaults_are_held_to(name: str) -> None:
@@ -172,7 +193,9 @@ def test_plain_config_builds_the_same_estimator(estimator: Estimator) -> None:
 def test_keeps_shape_dtype_and_device(estimator: Estimator, dtype: torch.dtype) -> None:
     rewards = binary(6, 8, dtype=dtype)
     advantages = estimator.compute(every_input(rewards))
-    assert advantages.per_token is estimator.per_token
+    assert advantages.per_token is estimator.per_token, (
+        f"write into its class\n    per_token: ClassVar[bool] = {advantages.per_token}"
+    )
     assert advantages.values.shape == (*rewards.shape, *([10] if estimator.per_token else []))
     assert advantages.values.dtype is dtype
     assert advantages.values.device == rewards.device
@@ -253,8 +276,9 @@ def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
         return
     if name in OF_THE_BATCH:
         return
+    values = per_rollout(plain_estimator, batch)
     expected = GROUPS_OF_ONE.get(name, torch.zeros_like)(rewards)
-    assert torch.equal(per_rollout(plain_estimator, batch), expected)
+    assert torch.equal(values, expected), missing_line("GROUPS_OF_ONE", name, rewards, values)
 
 
 def test_tokens_past_the_end_get_nothing(estimator: Estimator) -> None:
@@ -302,7 +326,12 @@ def test_homogeneous_groups_get_exactly_their_value(
         pytest.skip("reads another signal than the rewards")
     rewards = torch.full((5, group), reward, dtype=dtype)
     value = HOMOGENEOUS.get(name, torch.zeros_like)
-    assert torch.equal(per_rollout(plain_estimator, every_input(rewards)), value(rewards))
+    values = per_rollout(plain_estimator, every_input(rewards))
+    if name not in HOMOGENEOUS and values.any():
+        levels = torch.tensor([[0.0], [1.0]], dtype=dtype).expand(2, group)
+        of_levels = per_rollout(plain_estimator, every_input(levels))
+        pytest.fail(missing_line("HOMOGENEOUS", name, levels, of_levels))
+    assert torch.equal(values, value(rewards))
     if name in OF_THE_BATCH:
         return
     # Likewise beside a mixed group, and with a masked rollout.
@@ -312,7 +341,10 @@ def test_homogeneous_groups_get_exactly_their_value(
     for some in (None, mask):
         values = per_rollout(plain_estimator, every_input(rewards, mask=some))
         expected = value(rewards) if some is None else value(rewards) * some
-        assert torch.equal(values[1:], expected[1:])
+        assert torch.equal(values[1:], expected[1:]), (
+            f"beside a mixed group, groups of equal rewards get {values[1:].unique().tolist()}; if "
+            f'rollouts are compared with the whole batch, add "{name}" to OF_THE_BATCH in {HERE}'
+        )
 
 
 def test_order_of_rollouts_and_prompts_does_not_matter(estimator: Estimator) -> None:
@@ -414,7 +446,7 @@ def test_declares_whether_each_group_is_by_itself(spec: dict[str, Any]) -> None:
     """`per_group`, both ways: what may be computed at once is, and is not forgotten."""
     estimator = build_estimator(spec)
     if spec["name"] in POWERS or spec.get("base") in POWERS:
-        assert not estimator.per_group
+        assert not estimator.per_group, f"{spec['name']} is in POWERS of {HERE}: no per_group"
         return
     fits = estimator.group_multiple
     sizes = [g for g in (1, 2, 3, 4, 5, 8, 9, 16) if g >= estimator.minimum_group and g % fits == 0]
@@ -428,7 +460,11 @@ def test_declares_whether_each_group_is_by_itself(spec: dict[str, Any]) -> None:
         is_alike(spec, batches_of_several_runs(size, dtype, masked=masked, graded=graded))
         for size, dtype, masked, graded in kinds
     )
-    assert estimator.per_group is alike
+    rule = "each group of the batch stands for itself" if alike else "groups depend on each other"
+    assert estimator.per_group is alike, (
+        f"{rule} in {spec}: write into its class\n    per_group: ClassVar[bool] = {alike}\n"
+        "or a property of this name, if an option decides"
+    )
 
 
 # Degenerate groups
@@ -524,7 +560,11 @@ def assert_bounded(spec: dict[str, Any], batch: GroupBatch) -> None:
     if estimator.binary_only:
         batch = dataclasses.replace(batch, rewards=batch.rewards.round())
     largest = estimator(batch).abs().max().item()
-    assert largest <= 10, f"{spec}: {largest:g} from {batch.rewards.tolist()}, mask {batch.mask}"
+    assert largest <= 10, (
+        f"{spec}: {largest:g} from {batch.rewards.tolist()}, mask {batch.mask}. `standardise` and "
+        "`at_least` guard a σ of 0. If the formula itself grows with an option, add\n"
+        f'    ("{spec["name"]}", "OPTION", "VALUE")\nto UNBOUNDED in {HERE}'
+    )
 
 
 # Masks
@@ -590,7 +630,11 @@ def test_state_survives_json_and_resumes_exactly(estimator: Estimator, name: str
         assert torch.equal(one.values, other.values)
         assert one.info == other.info
     assert estimator.state_dict() == resumed.state_dict()
-    assert (estimator.state_dict() != fresh) == estimator.stateful
+    remembers = estimator.state_dict() != fresh
+    assert estimator.stateful is remembers, (
+        f"state_dict() {'changes' if remembers else 'stays as it was'} in ten steps: derive "
+        f"{type(estimator).__name__} from {'Stateful' if remembers else ''}Estimator"
+    )
     estimator.reset()
     assert estimator.state_dict() == fresh
 

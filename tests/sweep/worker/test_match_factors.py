@@ -1,4 +1,4 @@
-"""The search of a factor: few trials on smooth quantities, and never out of its bracket."""
+"""The search of a calibration for its factor: few trials, and never out of the bracket."""
 
 from __future__ import annotations
 
