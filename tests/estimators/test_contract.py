@@ -84,7 +84,7 @@ def missing_line(table: str, name: str, rewards: Tensor, values: Tensor) -> str:
     return (
         f"groups of equal rewards get {at_zero:g} for rewards of 0 and {at_one:g} for 1. If this "
         f"is the formula, add to {table} in {HERE}\n"
-        f'    "{name}": lambda rewards: {at_one - at_zero:g} * rewards + {at_zero:g},\n'
+        f'    "{name}": lambda rewards: {at_one - at_zero:g} * rewards {at_zero:+g},\n'
         "or, if an option makes it 0, the option to PLAIN_OPTIONS"
     )
 
