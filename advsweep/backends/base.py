@@ -9,7 +9,7 @@ import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Flag, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -204,13 +204,38 @@ class Run:
 
     @functools.cached_property
     def _hashes(self) -> _Hashes:
-        # Together, since a plan of many runs takes most of its time to make the material.
-        material = self._material
-        seeded = {**material, "seed": self.seed}
-        sources = dict(_sources(material))
+        settings = self._settings
+        seeded = {**settings.material, "seed": self.seed}
         identity = self._hash(seeded)
-        definition = self._hash(without_sources(seeded)) if sources else identity
-        return _Hashes(self._hash(material), identity, definition, sources)
+        definition = self._hash(without_sources(seeded)) if settings.sources else identity
+        return _Hashes(settings.config_hash, identity, definition, settings.sources)
+
+    @functools.cached_property
+    def _settings(self) -> _Settings:
+        material = self._material
+        return _Settings(material, self._hash(material), dict(_sources(material)))
+
+    def with_seed(self, seed: int) -> Run:
+        """Return the same training with another seed, which must not draw its task."""
+        run = replace(self, seed=seed)
+        run.__dict__["_settings"] = self._settings
+        return run
+
+    def share_settings(self, other: Run) -> None:
+        """Take the hashes of what the seed does not change from a run that differs in it alone.
+
+        A plan of many seeds would take most of its time to compute them for each. Runs that
+        differ in more are left as they are.
+        """
+        if self._seedless_parts == other._seedless_parts:
+            self.__dict__["_settings"] = other._settings
+
+    @property
+    def _seedless_parts(self) -> list[Any]:
+        """The parts of `_material`, in a form that is quick to compare."""
+        parts = [getattr(self, key) for key in NODE_KEYS if key not in ("task", "evaluation")]
+        numbers = [getattr(self, key) for key in PARAMETERS if key != "seed"]
+        return [*parts, self.planned_task, self.absent, self.control, *numbers]
 
     @property
     def revisions(self) -> dict[str, int]:
@@ -251,6 +276,14 @@ class NamedSource(NamedTuple):
 
     name: str
     source: Source
+
+
+class _Settings(NamedTuple):
+    """What can change a training's result except its seed, with its hash and its sources."""
+
+    material: Plain
+    config_hash: str
+    sources: Mapping[str, NamedSource]
 
 
 class _Hashes(NamedTuple):

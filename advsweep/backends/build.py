@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
@@ -40,12 +40,29 @@ NODES: Mapping[str, Registry[Any]] = {
 INERT = frozenset({"executor", "resources", "stopping", "tracking"})
 
 
-# Built components by their key and the text of their node.
-ComponentCache = dict[tuple[str, str], Component]
+@dataclass(frozen=True)
+class BuildCache:
+    """What planned runs share, so that it is built and checked once for all of them.
+
+    Runs that are trained must share nothing, as components have state.
+
+    Attributes:
+        components: built components by their key and the text of their node.
+        trainings: a run of each setting, by everything that makes it but its seed.
+    """
+
+    components: dict[tuple[str, str], Component] = field(default_factory=dict)
+    trainings: dict[tuple[Any, ...], Run] = field(default_factory=dict)
+
+    def component(self, key: tuple[str, str], make: Callable[[], Component]) -> Any:
+        """Return the component of a key; make it if it is not there."""
+        if key not in self.components:
+            self.components[key] = make()
+        return self.components[key]
 
 
 def build_run(
-    config: Mapping[str, Any], *, fetch: bool = True, cache: ComponentCache | None = None
+    config: Mapping[str, Any], *, fetch: bool = True, cache: BuildCache | None = None
 ) -> Run:
     """Build a run from a plain config, and check that its parts fit together.
 
@@ -54,8 +71,8 @@ def build_run(
     Args:
         fetch: whether to fetch missing data. If not, data may be absent, and the task's
             problems are not checked.
-        cache: components to share with other planned runs; missing ones are added. A run that
-            is trained must not share components, as they have state.
+        cache: what is shared with other planned runs, all of the same `fetch`; what is missing
+            is added.
 
     Raises:
         ConfigError: a key is missing or unknown, or a value does not fit the key or the other
@@ -71,6 +88,8 @@ def build_run(
     for key in config:
         if key not in known and key not in INERT:
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
+    if cache is None:
+        cache = BuildCache()
     control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
     if "backend" in config:
         config = _build("backend", config["backend"], cache).with_defaults(config)
@@ -83,39 +102,63 @@ def build_run(
     nodes = {key: _build(key, config[key], cache) for key in NODES}
     shared_task = nodes["task"]
     # Planned runs of one seed share their task, as they share its problems.
-    seed, place = parameters.seed, ("task for seed", f"{id(shared_task)} {parameters.seed}")
-    nodes["task"] = _kept(cache, place, lambda: shared_task.for_seed(seed))
+    seed = parameters.seed
+    key_of_task = ("task for seed", f"{id(shared_task)} {seed}")
+    nodes["task"] = cache.component(key_of_task, lambda: shared_task.for_seed(seed))
     follows_seed = nodes["task"] is not shared_task
+    parts = {**nodes, **numbers, "control": control}
     if nodes["backend"].external:
-        if follows_seed:
-            raise ConfigError(
-                f"task.seed: expected an integer with backend '{nodes['backend'].name}', whose "
-                f"program draws no task by the seed of a run, got 'seed'"
-            )
-        if control.name != Control.name:
-            raise ConfigError(
-                f"control: expected none with backend '{nodes['backend'].name}', got "
-                f"'{control.name}'"
-            )
-        run = Run(**nodes, **numbers, control=control)
-        run.backend.check(run)
-        return run
-    model, task = nodes["model"], nodes["task"]
+        return _build_external(parts, follows_seed=follows_seed)
+    # Plans may have thousands of seeds of one setting: what they share is made once.
+    setting = (
+        *(id(node) for key, node in nodes.items() if key != "task"),
+        id(shared_task),
+        *(number for key, number in numbers.items() if key != "seed"),
+        repr(control),
+    )
+    first = cache.trainings.get(setting)
+    if first is not None and not follows_seed:
+        return first.with_seed(seed)
+    if follows_seed:
+        parts["shared_task"] = shared_task
+    run = _build_training(parts, cache, fetch=fetch)
+    if first is None:
+        cache.trainings[setting] = run
+    else:
+        run.share_settings(first)
+    return run
+
+
+def _build_external(parts: Mapping[str, Any], *, follows_seed: bool) -> Run:
+    """Build a run that a program apart from advsweep trains."""
+    backend, control = parts["backend"], parts["control"]
+    if follows_seed:
+        raise ConfigError(
+            f"task.seed: expected an integer with backend '{backend.name}', whose "
+            f"program draws no task by the seed of a run, got 'seed'"
+        )
+    if control.name != Control.name:
+        raise ConfigError(
+            f"control: expected none with backend '{backend.name}', got '{control.name}'"
+        )
+    run = Run(**parts)
+    backend.check(run)
+    return run
+
+
+def _build_training(parts: Mapping[str, Any], cache: BuildCache, *, fetch: bool) -> Run:
+    """Build a run that advsweep trains: let its components complete one another, and check them."""
+    model, task = parts["model"], parts["task"]
     # The defaults of some options of a model are the task's choice.
     if for_task := getattr(model, "for_task", None):
         # Planned runs share a model where they share its node and their task.
-        place = ("model for task", f"{id(model)} {id(task)}")
+        key_of_model = ("model for task", f"{id(model)} {id(task)}")
         try:
-            nodes["model"] = _kept(cache, place, lambda: for_task(task))
+            model = cache.component(key_of_model, lambda: for_task(task))
         except ConfigError as error:
             raise type(error)(f"model.{error}") from error
-    run = Run(
-        **nodes,
-        **numbers,
-        control=control,
-        shared_task=shared_task if follows_seed else None,
-        absent=() if fetch else nodes["task"].absent(),
-    )
+    absent = () if fetch else task.absent()
+    run = Run(**{**parts, "model": model, "absent": absent})
     tokens = run.backend.completion_tokens(run)
     run = replace(
         run,
@@ -138,19 +181,8 @@ def name_of(node: Any) -> str:
     return str(node.get("name", "")) if isinstance(node, Mapping) else str(node)
 
 
-def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:
-    return _kept(cache, (key, repr(node)), lambda: NODES[key].build(node, where=key))
-
-
-def _kept(
-    cache: ComponentCache | None, key: tuple[str, str], make: Callable[[], Component]
-) -> Component:
-    """Return the component of a key from the cache; make it if it, or a cache, is not there."""
-    if cache is None:
-        return make()
-    if key not in cache:
-        cache[key] = make()
-    return cache[key]
+def _build(key: str, node: Any, cache: BuildCache) -> Any:
+    return cache.component((key, repr(node)), lambda: NODES[key].build(node, where=key))
 
 
 def _check(run: Run) -> None:

@@ -63,37 +63,61 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def varying_keys(configs: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """Return what tells each config apart beside estimator and seed, such as `group_size=16`."""
-    # Runs of a plan share equal nodes: each is flattened once, known by its `id`.
-    known: dict[tuple[str, Any], list[tuple[str, str]]] = {}
-
-    def flat(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-        found = []
-        for key, value in config.items():
-            mark = key, id(value) if isinstance(value, Mapping) else str(value)
-            if mark not in known:
-                known[mark] = [(name, str(leaf)) for name, leaf in leaves({key: value})]
-            found += known[mark]
-        return found
-
     configs = list(configs)
+    # Runs of a plan share equal nodes: each is flattened once, known by its mark.
+    marks = [[_mark(key, value) for key, value in config.items()] for config in configs]
+    leaves_of: dict[_Mark, list[tuple[str, str]]] = {}
+    for config, marks_of_config in zip(configs, marks, strict=True):
+        for mark, (key, value) in zip(marks_of_config, config.items(), strict=True):
+            if mark not in leaves_of:
+                leaves_of[mark] = [(name, str(leaf)) for name, leaf in leaves({key: value})]
+    vary = _varying(marks, leaves_of)
+    texts = {
+        mark: [f"{key.removesuffix('.name')}={value}" for key, value in flat if key in vary]
+        for mark, flat in leaves_of.items()
+    }
+    return [[text for mark in each for text in texts[mark]] for each in marks]
+
+
+# A key of a config, with what stands for its value: the `id` of a node, or a text.
+_Mark = tuple[str, int | str]
+
+
+def _mark(key: str, value: Any) -> _Mark:
+    return key, id(value) if isinstance(value, Mapping) else str(value)
+
+
+def _varying(
+    marks: Sequence[Sequence[_Mark]], leaves_of: Mapping[_Mark, Sequence[tuple[str, str]]]
+) -> set[str]:
+    """Return the dotted keys of which runs of the same components have different values.
+
+    Args:
+        marks: what each config is made of.
+        leaves_of: the dotted keys of each mark, with the texts of their values.
+    """
+    components_of = {
+        mark: tuple((key, value) for key, value in flat if key.endswith(".name"))
+        for mark, flat in leaves_of.items()
+    }
     names: dict[str, set[str]] = {}
-    groups: dict[tuple[str, ...], dict[str, set[str]]] = {}
-    for config in configs:
-        found = flat(config)
-        components = [(key, value) for key, value in found if key.endswith(".name")]
-        for key, value in components:
+    # Between two estimators nearly every key varies: only like runs are compared.
+    groups: dict[tuple[str, ...], set[_Mark]] = {}
+    for each in marks:
+        components = [pair for mark in each for pair in components_of[mark]]
+        group = groups.setdefault(tuple(value for _, value in components), set())
+        group.update(each)
+    for pairs in components_of.values():
+        for key, value in pairs:
             names.setdefault(key, set()).add(value)
-        # Between two estimators nearly every key varies: only like runs are compared.
-        group = groups.setdefault(tuple(value for _, value in components), {})
-        for key, value in found:
-            group.setdefault(key, set()).add(value)
-    vary = {key for group in groups.values() for key, values in group.items() if len(values) > 1}
-    vary |= {key for key, values in names.items() if len(values) > 1 and key != "estimator.name"}
-    vary -= {"seed", "control.name"}  # labels have both anyway
-    return [
-        [f"{key.removesuffix('.name')}={value}" for key, value in flat(config) if key in vary]
-        for config in configs
-    ]
+    vary = {key for key, values in names.items() if len(values) > 1 and key != "estimator.name"}
+    for group in groups.values():
+        values_of: dict[str, set[str]] = {}
+        for mark in group:
+            for key, value in leaves_of[mark]:
+                values_of.setdefault(key, set()).add(value)
+        vary |= {key for key, values in values_of.items() if len(values) > 1}
+    return vary - {"seed", "control.name"}  # labels have both anyway
 
 
 @dataclass(frozen=True, kw_only=True)

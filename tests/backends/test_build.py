@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.build import NODES, build_run
+from advsweep.backends.build import NODES, BuildCache, build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
@@ -44,7 +44,7 @@ def test_the_task_fills_in_options_of_the_model(small_config):
         model = run.plain()["model"]
         assert (model["random_share"], model["left_to_right_share"]) == shares[task]
         assert build_run(run.plain()).identity == run.identity
-    cache = {}
+    cache = BuildCache()
     planned = [build_run({**config, "task": t}, cache=cache) for t in (*shares, *shares)]
     assert [run.identity for run in planned[:2]] == [run.identity for run in runs.values()]
     assert planned[0].model is planned[2].model is not planned[1].model
@@ -134,11 +134,41 @@ def test_the_seed_of_a_run_draws_its_task(small_config, backend, task):
     shared = build_run({**config, "task": task, "seed": 0})
     assert shared.config_hash != runs[0].config_hash
     assert shared.backend.base_key(shared) == runs[0].backend.base_key(runs[0])
-    cache = {}
+    cache = BuildCache()
     planned = [build_run({**config, "seed": seed}, cache=cache) for seed in (0, 1, 0)]
     assert planned[0].task is planned[2].task is not planned[1].task
     assert planned[0].planned_task is planned[1].planned_task
     assert [run.identity for run in planned[:2]] == [run.identity for run in runs]
+
+
+@pytest.mark.parametrize("task_seed", [0, "seed"])
+@pytest.mark.parametrize("match", ["none", "mass"])
+def test_planned_runs_equal_those_that_share_nothing(small_config, task_seed, match):
+    """Seeds of one setting are built once for all, and every other difference apart."""
+    config = small_config("tiny", optimizer={"match": match})
+    base = {**config, "task": {"name": "routes", "seed": task_seed}}
+    changes = [{}, {"steps": 7}, {"group_size": 4}, {"estimator": "rloo"}, {"control": "aa"}]
+    evaluated = {"evaluation": {**config["evaluation"], "n": 3, "k": [1]}}
+    configs = [
+        {**base, **change, "seed": seed} for change in (*changes, evaluated) for seed in (0, 1, 2)
+    ]
+    cache = BuildCache()
+    for each in configs:
+        planned, single = build_run(each, cache=cache), build_run(each)
+        assert planned.plain() == single.plain()
+        assert planned.identity == single.identity
+        assert planned.config_hash == single.config_hash
+        assert planned.learning_rate_scale == single.learning_rate_scale
+        assert planned.task == single.task
+        assert planned.model == single.model
+
+
+def test_every_seed_of_a_wrong_setting_is_refused(small_config):
+    config = {**small_config("tiny"), "estimator": "rloo", "group_size": 1}
+    cache = BuildCache()
+    for seed in (0, 1):
+        with pytest.raises(ConfigError, match=r"^group_size: expected >= 2"):
+            build_run({**config, "seed": seed}, cache=cache)
 
 
 def test_a_task_of_the_runs_seed_needs_a_base_that_follows_it(small_config):

@@ -85,10 +85,12 @@ def estimate(
     latest = {record.identity: record for record in records}
     done = {record.id: record for record in records if record.status is Status.DONE}
     summaries = {} if store is None else store.metrics.summaries(list(done))
-    rates: dict[str, list[float]] = defaultdict(list)
+    times: dict[str, list[float]] = defaultdict(list)
     for run_id, values in summaries.items():
         if RUN_SECONDS in values:
-            rates[_shape(done[run_id].config)].append(values[RUN_SECONDS] / done[run_id].steps)
+            times[_shape(done[run_id].config)].append(values[RUN_SECONDS] / done[run_id].steps)
+    # Once for each shape: a plan may have thousands of runs of one.
+    rates = {shape: statistics.median(each) for shape, each in times.items()}
     gpus = plan.executor.resources.gpus
     rule = plan.stopping.rule() if plan.stopping else None
     seen: set[str] = set()
@@ -110,10 +112,10 @@ def estimate(
         seen.add(run.identity)
         seconds = None if left else 0.0
         rough = run.backend.rough_seconds(run)
-        if left and (shape := _shape(planned.config)) in rates:
-            seconds = left * statistics.median(rates[shape])
+        rate = rates.get(_shape(planned.config)) if left and rates else None
+        if rate is not None:
+            seconds = left * rate
             sources.append(EARLIER)
-
         elif left and rough is not None:
             seconds = left * rough / run.steps
             sources.append(GUESS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS
-from advsweep.backends.build import ComponentCache, build_run, name_of
+from advsweep.backends.build import BuildCache, build_run, name_of
 from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
@@ -219,7 +219,7 @@ def _build_runs(
     built: list[Run] = []
     errors, warnings = MessageCounts(len(listed)), MessageCounts(len(listed))
     settings: Plain = {}
-    cache: ComponentCache = {}
+    cache = BuildCache()
     loaded: dict[str, Plain] = {}
     effects: dict[Any, str] = {}
     for point in listed:
