@@ -30,6 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.store import postgres
+from advsweep.store.json_columns import decode_json
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -331,7 +332,12 @@ def connect(location: Location, patience: float | None = None) -> Database:
 def _sqlite_engine(location: Location, begin: str, poolclass: Any = None) -> Engine:
     # Autocommit in the driver, which would begin transactions late and of the wrong kind.
     arguments = {"timeout": BUSY_SECONDS, "isolation_level": None}
-    engine = create_engine(location.url, connect_args=arguments, poolclass=poolclass)
+    engine = create_engine(
+        location.url,
+        connect_args=arguments,
+        poolclass=poolclass,
+        json_deserializer=decode_json,
+    )
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:

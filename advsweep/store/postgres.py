@@ -22,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from advsweep.errors import StoreError, nearest
 from advsweep.packages import extra_command
+from advsweep.store.json_columns import decode_json
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect, ExceptionContext
@@ -119,7 +120,9 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
     # A writer that waited for a lock has to see what others committed meanwhile; a reader has to
     # see one state of the store throughout.
     for level in ("READ COMMITTED", "REPEATABLE READ"):
-        engine = create_engine(url.set(query={}), isolation_level=level)
+        engine = create_engine(
+            url.set(query={}), isolation_level=level, json_deserializer=decode_json
+        )
         # Many rows as one statement: otherwise each row is a round trip to the server.
         engine.dialect.use_insertmanyvalues_wo_returning = True
         event.listen(engine, "do_connect", connector.connect)

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Select, case, delete, func, insert, null, select, update
@@ -47,10 +48,11 @@ PROGRAM = "program"
 
 _DERIVED = ("sweeps", "estimator", "status", "host", "directory", "method")
 _COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)
+_copied_values = attrgetter(*_COPIED)
 _PLANNED = tuple(field.name for field in fields(NewRun))
 
 # Without environments, which are large and rarely needed.
-_ALL_COLUMNS = select(*(column for column in RUNS.c if column is not RUNS.c.environment))
+_LIGHT_COLUMNS = select(*(column for column in RUNS.c if column is not RUNS.c.environment))
 
 _HEX = re.compile(r"[0-9a-f]{4,64}")
 _ID_DIGITS = 18  # SQLite refuses larger numbers
@@ -82,29 +84,35 @@ class Runs(StorePart):
         for run in runs:
             # A row that is refused when it is read would make the whole store unreadable.
             folder_name(identity=run.identity, attempt=1, estimator=run.estimator, seed=run.seed)
-        configs = {run.identity: dict(run.config) for run in runs}
         # Alone: on a server, two processes that add the same runs in other orders would deadlock.
         with self._database.write_alone() as connection:
             sweep_id = self._sweep_id(connection, sweep)
-            # Runs up to this id existed before; only their configs may need an update.
-            before = connection.execute(select(func.max(RUNS.c.id))).scalar() or 0
-            put(connection, RUNS, [self._values(run, attempt=1) for run in runs])
-            query = select(RUNS.c.identity, func.max(RUNS.c.id).label("id"))
-            newest = rows_among(
-                connection, query.group_by(RUNS.c.identity), RUNS.c.identity, configs
-            )
-            latest = {row.identity: row.id for row in newest}
-            known = [run_id for run_id in latest.values() if run_id <= before]
-            query = select(RUNS).where(RUNS.c.status != Status.DONE)
-            for row in list(rows_among(connection, query, RUNS.c.id, known)):
-                config = configs[row.identity]
-                if row.config != config and self._guard.status(row) is not Status.RUNNING:
-                    change = update(RUNS).where(RUNS.c.id == row.id)
-                    connection.execute(change.values(config=config))
+            known = _latest_ids(connection, [run.identity for run in runs])
+            missing = [run for run in runs if run.identity not in known]
+            put(connection, RUNS, [self._values(run, attempt=1) for run in missing])
+            added = _latest_ids(connection, [run.identity for run in missing])
+            configs = {run.identity: dict(run.config) for run in runs if run.identity in known}
+            self._update_configs(connection, known.values(), configs)
+            latest = known | added
             ids = [latest[run.identity] for run in runs]
             if sweep_id is not None:
                 append_runs(connection, sweep_id, ids)
         return ids
+
+    def _update_configs(
+        self,
+        connection: Connection,
+        run_ids: Iterable[int],
+        configs: Mapping[str, dict[str, Any]],
+    ) -> None:
+        """Give runs that are neither done nor running the config of their identity."""
+        columns = (RUNS.c.id, RUNS.c.identity, RUNS.c.config, RUNS.c.status, *LEASE_COLUMNS)
+        query = select(*columns).where(RUNS.c.status != Status.DONE)
+        for row in list(rows_among(connection, query, RUNS.c.id, run_ids)):
+            config = configs[row.identity]
+            if row.config != config and self._guard.status(row) is not Status.RUNNING:
+                change = update(RUNS).where(RUNS.c.id == row.id)
+                connection.execute(change.values(config=config))
 
     def _values(self, run: NewRun | AnyRow, attempt: int) -> dict[str, Any]:
         return {
@@ -205,7 +213,7 @@ class Runs(StorePart):
             status: only runs of this status.
             limit: at most this many runs.
         """
-        query, order = _ALL_COLUMNS, RUNS.c.id
+        query, order = _LIGHT_COLUMNS, RUNS.c.id
         if status is not None:
             recorded = Status.RUNNING if status is Status.LOST else status
             query = query.where(RUNS.c.status == recorded)
@@ -371,7 +379,7 @@ class Runs(StorePart):
         return found
 
     def _row(self, connection: Connection, run_id: int) -> AnyRow:
-        row = connection.execute(_ALL_COLUMNS.where(RUNS.c.id == run_id)).one_or_none()
+        row = connection.execute(_LIGHT_COLUMNS.where(RUNS.c.id == run_id)).one_or_none()
         if row is None:
             raise self._no_run(run_id)
         return row
@@ -401,7 +409,7 @@ class Runs(StorePart):
             ) from error
         is_ours = not is_imported(row.config)
         return RunRecord(
-            **{name: getattr(row, name) for name in _COPIED},
+            **dict(zip(_COPIED, _copied_values(row), strict=True)),
             sweeps=sweeps,
             estimator=titled(row.estimator, row.config) if is_ours else row.estimator,
             status=self._guard.status(row),
@@ -433,6 +441,13 @@ def _in_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*
     return query.join(SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id).where(
         SWEEP_RUNS.c.sweep_id == sweep_id
     )
+
+
+def _latest_ids(connection: Connection, identities: Iterable[str]) -> dict[str, int]:
+    """Return the id of the latest attempt of each identity that the store has."""
+    query = select(RUNS.c.identity, func.max(RUNS.c.id).label("id")).group_by(RUNS.c.identity)
+    rows = rows_among(connection, query, RUNS.c.identity, identities)
+    return {row.identity: row.id for row in rows}
 
 
 def _find_id(connection: Connection, key: str) -> int | None:
