@@ -19,7 +19,8 @@ from contextlib import contextmanager
 import pandas as pd
 
 from advsweep.errors import counted
-from advsweep.report.data.columns import parse_cutoff, parse_outcomes
+from advsweep.report.data.columns import parse_outcomes
+from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.early_ends import KEEP, parse_ended_early
 from advsweep.report.data.frames import (
     evaluation_frame,

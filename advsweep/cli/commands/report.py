@@ -132,7 +132,8 @@ def report(
     """
     from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
     from advsweep.report.claims.sentences import lay_out_short
-    from advsweep.report.data.columns import parse_cutoff, parse_outcomes
+    from advsweep.report.data.columns import parse_outcomes
+    from advsweep.report.data.cutoffs import parse_cutoff
     from advsweep.report.data.early_ends import KEEP, parse_ended_early
     from advsweep.report.data.runs import parse_where, split_list
     from advsweep.report.tables.build import build_report

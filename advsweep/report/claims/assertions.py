@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import NUMBER, Column, find_outcome
+from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, parse_where, show_key
+from advsweep.report.data.windows import NUMBER
 from advsweep.report.tables.comparison import (
     LEVEL,
     BaselineRows,

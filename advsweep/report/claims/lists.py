@@ -46,15 +46,8 @@ from advsweep.report.claims.kinds import (
     parse_compared,
     withhold,
 )
-from advsweep.report.data.columns import (
-    OUTCOMES,
-    Column,
-    Cutoff,
-    parse_column,
-    parse_cutoff,
-    parse_outcomes,
-)
-from advsweep.report.data.measure import FIRST_COMES
+from advsweep.report.data.columns import OUTCOMES, Column, parse_column, parse_outcomes
+from advsweep.report.data.cutoffs import AT_CUTOFF, Cutoff, parse_cutoff
 from advsweep.report.data.runs import (
     Filter,
     is_key,
@@ -67,7 +60,7 @@ from advsweep.report.data.runs import (
 )
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import MOST_SEEDS, SEEDS_FOR_A_MARK
-from advsweep.report.tables.notes import chance_column, describe_chance, guess, provenance
+from advsweep.report.tables.notes import chance_column, chance_of, describe_chance, provenance
 from advsweep.report.tables.types import Report, Subject, count_states
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
@@ -292,7 +285,7 @@ def _judge(claim: Claim, reports: ClaimReports) -> Finding:
     # Where runs are compared at a value, those that do not come to it are not in the numbers.
     cutoffs = [c.at for c in map(parse_column, claim.kind.columns) if c is not None and c.at]
     starts = tuple(f"@{cutoff.text}: " for cutoff in cutoffs)
-    starts += () if claim.at is None or claim.at.is_cost else (FIRST_COMES,)
+    starts += () if claim.at is None or claim.at.is_cost else (AT_CUTOFF,)
     told = [own for own in remarks if own.startswith(starts) and own not in finding.reason]
     return replace(
         finding,
@@ -384,6 +377,13 @@ def _record(claim: Claim, result: Finding) -> dict[str, Any]:
     }
 
 
+def _chance_name(name: str) -> str | None:
+    """Return the name of the column of pass@k that is tested against chance; None without one."""
+    column = parse_column(name)
+    plain = None if column is None else chance_column(column)
+    return None if plain is None else plain.name
+
+
 class ClaimReports:
     """Reports of the runs that claims are about, each with a claim's columns."""
 
@@ -419,7 +419,7 @@ class ClaimReports:
         """
         names = claim.kind.columns
         # With pass@k for the test against chance.
-        report = self.build(claim, [*names, *filter(None, map(chance_column, names))])
+        report = self.build(claim, [*names, *filter(None, map(_chance_name, names))])
         for name in claim.kind.rows:
             try:
                 find_row(report, name, f"claim {claim.id}")
@@ -468,13 +468,13 @@ class ClaimReports:
         """
         texts = []
         for column, names in baselines.items():
-            plain = chance_column(column)
+            plain = _chance_name(column)
             if plain is None:
                 continue
             # Bases have no numbers within a training.
             report = self.of(replace(claim, at=None))
-            guessed = guess(report.rows, plain)
-            if math.isnan(guessed):
+            chance = chance_of(report.rows, plain)
+            if math.isnan(chance):
                 continue
             origin = f"claim {claim.id}"
             named = [find_row(report, name, origin) for name in claim.kind.rows]
@@ -491,5 +491,5 @@ class ClaimReports:
             if bases and not named:
                 means = [row.cells[plain].mean for row in bases]
                 values = {"bases": math.fsum(means) / len(means)}
-            texts.append(describe_chance(plain, guessed, values))
+            texts.append(describe_chance(plain, chance, values))
         return "; ".join(filter(None, texts))

@@ -18,7 +18,7 @@ from advsweep.errors import PluginError
 from advsweep.plugins import COLUMNS, load_extension
 
 if TYPE_CHECKING:
-    from advsweep.report.data.columns import Curve
+    from advsweep.report.data.windows import Curve
     from advsweep.store import Store
 
 

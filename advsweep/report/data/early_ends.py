@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import ConfigError, first_of
-from advsweep.report.data.analyses import analysis_columns
-from advsweep.report.data.columns import Column
+from advsweep.report.data.columns import Column, logged_metric
+from advsweep.report.data.evaluation_sources import Evaluation
 from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.measure import logged_metric
 from advsweep.report.data.runs import Group, name_group
+from advsweep.report.data.sources import Analysis, Metric
 from advsweep.store import RunRecord, Status, Store
 from advsweep.store.imported import is_imported
 
@@ -103,29 +103,51 @@ def _last_steps(
     evaluated: EvaluationsByTask,
 ) -> dict[int, int]:
     """Return the last step of each run that a column has a number of; empty for other columns."""
-    kind = None if column.window is None else column.window.kind
-    if column.at is not None or kind not in (None, "end", "last"):
+    if column.at is not None or not _is_at_end(column):
         return {}
+    source = column.source
     metric = logged_metric(column, evaluated)
-    if column.is_evaluated and metric is None:
-        task = None
-        if not column.select.is_mean:
-            task = evaluated.of(column.select.task, train=column.select.is_train)
-        # Our own runs are evaluated after their last step.
-        if task is None or not imported:
-            return {}
-        return {run_id: r.step for run_id, r in task.final.items() if run_id in imported}
-    metric = metric or column.metric
-    if metric is None or analysis_columns(metric):
+    if isinstance(source, Evaluation) and metric is None:
+        return _last_evaluations(evaluated, source, imported)
+    if isinstance(source, Metric) and not isinstance(source, Analysis):
+        metric = source.metric
+    return {} if metric is None else _last_points(store, runs, imported, metric)
+
+
+def _is_at_end(column: Column) -> bool:
+    """Tell whether a column is of the end of the training."""
+    return column.window is None or column.window.kind in ("end", "last")
+
+
+def _last_evaluations(
+    evaluated: EvaluationsByTask, source: Evaluation, imported: Collection[int]
+) -> dict[int, int]:
+    """Return the step of each imported run's last evaluation.
+
+    Our own runs are evaluated after their last step.
+    """
+    if source.problems.is_mean or not imported:
         return {}
+    task = source.problems.task_of(evaluated)
+    if task is None:
+        return {}
+    return {run_id: record.step for run_id, record in task.final.items() if run_id in imported}
+
+
+def _last_points(
+    store: Store, runs: Sequence[RunRecord], imported: Collection[int], metric: str
+) -> dict[int, int]:
+    """Return the last step of each run that has a value of a metric."""
     last = store.metrics.last_steps([run.id for run in runs], metric)
     # Of ours, those that are done came to their last step.
-    own = {run.id: run for run in runs if run.status is Status.DONE and run.id not in imported}
-    ended = [i for i, step in last.items() if i in own and step < own[i].steps]
+    lengths = {
+        run.id: run.steps for run in runs if run.status is Status.DONE and run.id not in imported
+    }
+    ended = [run_id for run_id, step in last.items() if step < lengths.get(run_id, step)]
     diverged = _diverged(store, ended, metric)
     # A metric of ours may be undefined at single steps, of which the last is one.
     return {
-        run_id: own[run_id].steps if run_id in own and run_id not in diverged else step
+        run_id: lengths[run_id] if run_id in lengths and run_id not in diverged else step
         for run_id, step in last.items()
     }
 

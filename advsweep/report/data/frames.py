@@ -14,11 +14,13 @@ import pandas as pd
 
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, nearest
-from advsweep.report.data.columns import RAREFIED_ENTROPY, RIGHT_ENTROPY, needs_curves
+from advsweep.report.data.column_choice import choose_columns, read_columns
+from advsweep.report.data.evaluation_sources import RAREFIED_ENTROPY, RIGHT_ENTROPY
 from advsweep.report.data.evaluations import select_evaluations
-from advsweep.report.data.measure import Measures
+from advsweep.report.data.measure import measure
+from advsweep.report.data.refusals import refuse_empty
+from advsweep.report.data.run_data import RunData
 from advsweep.report.data.runs import group_runs, is_key, metric_names
-from advsweep.report.data.selection import refuse_empty, select_columns
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.evaluation_records import COUNTS, IN_NATS
@@ -58,13 +60,17 @@ def run_frame(
         config = {key: hashable(value) for key, value in leaves(run.config, named=True)}
         rows.append(own | {key: value for key, value in config.items() if key not in own})
     frame = _with_whole_seeds(pd.DataFrame(rows, index=ids))
-    evaluated = select_evaluations(store, runs, along=needs_curves(columns or ()), mixed=mixed)
-    # Config keys are columns of the frame already.
-    names = None if columns is None else [name for name in columns if not is_key(runs, name)]
-    chosen = select_columns(names, evaluated)
-    numbers = Measures(store, runs, evaluated).table(chosen)
+    written = None
+    along = False
     if columns is not None:
-        refuse_empty(store, runs, evaluated, chosen, numbers)
+        # Config keys are columns of the frame already.
+        written = read_columns(name for name in columns if not is_key(runs, name))
+        along = any(column.needs_training_curve for column in written)
+    data = RunData(store, runs, select_evaluations(store, runs, along=along, mixed=mixed))
+    chosen = choose_columns(written, data.evaluated)
+    numbers = measure(data, chosen)
+    if columns is not None:
+        refuse_empty(data, chosen, numbers)
     else:
         frame = frame.join(pd.DataFrame.from_dict(store.metrics.summaries(ids), orient="index"))
         numbers = numbers.dropna(axis="columns", how="all")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from advsweep.yaml_files import read_yaml
 
@@ -28,7 +29,7 @@ class MetricDirection(Enum):
 
 
 @dataclass(frozen=True)
-class Metric:
+class CatalogueEntry:
     """A metric of training steps, or a column of an evaluation or a whole run.
 
     Attributes:
@@ -70,20 +71,22 @@ class Metric:
 
 
 @functools.cache
-def read_catalogue() -> Mapping[str, Sequence[Metric]]:
+def read_catalogue() -> Mapping[str, Sequence[CatalogueEntry]]:
     """Return the entries by subject."""
-    found = read_yaml(Path(__file__).with_name("metrics.yaml"))
-    return {
-        subject: [
-            Metric(name, **{**entry, "better": MetricDirection(entry.get("better", "neither"))})
-            for name, entry in entries.items()
-        ]
-        for subject, entries in found.items()
-    }
+    subjects = read_yaml(Path(__file__).with_name("metrics.yaml"))
+    catalogue: dict[str, list[CatalogueEntry]] = {}
+    for subject, entries in subjects.items():
+        catalogue[subject] = [_read_entry(name, fields) for name, fields in entries.items()]
+    return catalogue
+
+
+def _read_entry(name: str, fields: Mapping[str, Any]) -> CatalogueEntry:
+    better = MetricDirection(fields.get("better", "neither"))
+    return CatalogueEntry(name, **{**fields, "better": better})
 
 
 @functools.cache
-def find_metric(name: str) -> Metric | None:
+def find_metric(name: str) -> CatalogueEntry | None:
     """Return the entry of a metric or a column; None if there is none."""
     entries = [metric for metrics in read_catalogue().values() for metric in metrics]
     return next((metric for metric in entries if metric.pattern.fullmatch(name)), None)

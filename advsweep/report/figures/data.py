@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import ANSWER_ENTROPY, Curve, parse_column
+from advsweep.report.data.columns import logged_metric, parse_column
+from advsweep.report.data.evaluation_sources import ANSWER_ENTROPY
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     TaskEvaluations,
@@ -20,7 +21,8 @@ from advsweep.report.data.evaluations import (
     group_bases,
     select_evaluations,
 )
-from advsweep.report.data.measure import Measures, curves, logged_metric
+from advsweep.report.data.measure import measure
+from advsweep.report.data.run_data import RunData
 from advsweep.report.data.runs import (
     Filter,
     Group,
@@ -31,6 +33,8 @@ from advsweep.report.data.runs import (
     value_of,
 )
 from advsweep.report.data.selection import select_runs
+from advsweep.report.data.sources import Total
+from advsweep.report.data.windows import Curve
 from advsweep.report.figures.style import (
     MOST_STYLES,
     UNTRAINED,
@@ -240,13 +244,14 @@ class FigureData:
         """
         column = parse_column(metric)
         ids = [run.id for run in self.runs]
-        if column is not None and column.is_single:
+        if column is not None and column.of_one_evaluation is not None:
             logged = logged_metric(column, self._along)
             if logged is not None:
                 return self._known("metric", metric, self._store.metrics.series(ids, logged))
-            return self._known("metric", metric, curves(self._along, column))
-        if column is not None and column.total is not None:
-            spent = Measures(self._store, self.runs, self._evaluated).curves(column)
+            along = RunData(self._store, self.runs, self._along)
+            return self._known("metric", metric, along.curves(column.source))
+        if column is not None and isinstance(column.source, Total):
+            spent = RunData(self._store, self.runs, self._evaluated).curves(column.source)
             return self._known("metric", metric, spent)
         return self._known("metric", metric, self._store.metrics.series(ids, metric))
 
@@ -258,7 +263,7 @@ class FigureData:
             ReportError: the evaluations have different settings.
         """
         column = parse_column(metric)
-        if column is None or not column.is_single:
+        if column is None or column.of_one_evaluation is None:
             # Replicates record at the same steps, as far as they come.
             furthest = [max(row.runs, key=lambda run: run.step).id for row in self.rows]
             steps = self._store.metrics.steps(furthest, metric)
@@ -281,8 +286,8 @@ class FigureData:
         """
         found: dict[int, float] = {}
         if (column := parse_column(name)) is not None:
-            evaluated = self._along if column.is_made_of_curve else self._evaluated
-            measured = Measures(self._store, self.runs, evaluated).table([column])[name]
+            evaluated = self._along if column.needs_training_curve else self._evaluated
+            measured = measure(RunData(self._store, self.runs, evaluated), [column])[name]
             found = {run: value for run, value in measured.items() if np.isfinite(value)}
         return self._known("number", name, found)
 

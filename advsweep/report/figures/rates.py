@@ -20,15 +20,15 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import (
+from advsweep.report.data.columns import parse_column
+from advsweep.report.data.cutoffs import MAX_GAP
+from advsweep.report.data.evaluation_sources import (
     ANSWER_ENTROPY,
     RAREFIED_ENTROPY,
     RIGHT_ENTROPY,
-    Curve,
-    parse_column,
 )
-from advsweep.report.data.measure import MAX_GAP
 from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import Arm, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
@@ -311,7 +311,8 @@ def _diversity(
     samples = data.samples()
     counts = Counter(n for run in curves for n in samples.get(run, {}).values())
     column = parse_column(name)
-    if len(counts) < 2 or column is None or column.quantity not in (ANSWER_ENTROPY, RIGHT_ENTROPY):
+    depends_on_samples = (ANSWER_ENTROPY, RIGHT_ENTROPY)
+    if len(counts) < 2 or column is None or column.source.name not in depends_on_samples:
         return name, curves, []
     [(usual, _)] = counts.most_common(1)
     kept = {}

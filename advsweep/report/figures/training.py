@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import ReportError, first_of
-from advsweep.report.data.columns import metric_range, parse_column
-from advsweep.report.data.selection import results_first
+from advsweep.report.data.column_choice import results_first
+from advsweep.report.data.columns import parse_column, range_of
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
 
@@ -52,7 +52,7 @@ def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> ch
                 series=own,
                 x_label="training step",
                 y_limits=chart.limits(own),
-                within=metric_range(metric),
+                within=range_of(metric),
                 height=2.3 if len(metrics) > 1 else 3.0,
             )
             for metric, own in lines.items()
@@ -96,7 +96,7 @@ def _means(data: FigureData, metric: str, smooth: int) -> pd.DataFrame:
     """
     found = data.series(metric)
     column = parse_column(metric)
-    if column is not None and column.is_single:
+    if column is not None and column.of_one_evaluation is not None:
         # Evaluations are few and far between: a mean over them would be of the whole training.
         smooth = 1
     parts = []

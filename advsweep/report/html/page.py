@@ -24,7 +24,7 @@ from advsweep.components import leaves
 from advsweep.errors import NotFoundError, ReportError, counted, first_of
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import judge_difference, list_findings
-from advsweep.report.data.columns import Column, metric_range
+from advsweep.report.data.columns import Column, range_of
 from advsweep.report.data.frames import describe_run
 from advsweep.report.data.runs import (
     MISSING,
@@ -198,7 +198,7 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
                     "name": name,
                     "steps": steps.tolist(),
                     "per": per,
-                    "within": metric_range(name),
+                    "within": range_of(name),
                     "runs": {str(run_id): _rounded(own) for run_id, own in values.items()},
                 }
             )

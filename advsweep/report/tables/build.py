@@ -10,22 +10,26 @@ from typing import Any
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
+from advsweep.report.data.column_choice import (
+    choose_columns,
+    logged_columns,
+    logged_pass_columns,
+    read_columns,
+)
 from advsweep.report.data.columns import (
     MOST_OF_SAMPLES,
     OUTCOMES,
-    RAREFIED_ENTROPY,
     REACHED,
-    RIGHT_ENTROPY,
     UNEVALUATED,
     Column,
-    Cutoff,
+    column_of,
     find_outcome,
-    needs_curves,
     parse_column,
     parse_outcomes,
     reached_column,
     within_steps,
 )
+from advsweep.report.data.cutoffs import Cutoff, find_steps, resolve_cutoff
 from advsweep.report.data.early_ends import (
     FAILED,
     KEEP,
@@ -37,12 +41,17 @@ from advsweep.report.data.early_ends import (
     with_value,
     without_runs,
 )
-from advsweep.report.data.evaluations import (
-    EvaluationsByTask,
-    select_evaluations,
+from advsweep.report.data.evaluation_sources import (
+    RAREFIED_ENTROPY,
+    RIGHT_ENTROPY,
+    Evaluation,
+    PassAtK,
 )
-from advsweep.report.data.measure import Measures
+from advsweep.report.data.evaluations import EvaluationsByTask, select_evaluations
+from advsweep.report.data.measure import measure
 from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.data.refusals import refuse_empty
+from advsweep.report.data.run_data import RunData
 from advsweep.report.data.runs import (
     MISSING,
     Filter,
@@ -56,14 +65,8 @@ from advsweep.report.data.runs import (
     title_key,
     value_of,
 )
-from advsweep.report.data.selection import (
-    Selection,
-    logged_columns,
-    logged_pass_columns,
-    refuse_empty,
-    select_columns,
-    select_runs,
-)
+from advsweep.report.data.selection import SelectedRuns, select_runs
+from advsweep.report.data.sources import Reached
 from advsweep.report.tables.comparison import (
     compare_rows,
     default_baseline,
@@ -157,7 +160,11 @@ def build_report(
     if not outcomes and sweep is not None:
         outcomes = parse_outcomes(store.sweeps.spec(sweep).get(OUTCOMES), f"sweep.{OUTCOMES}")
         declared_by = "the sweep" if outcomes else ""
-    along = at is not None or needs_curves([*(columns or ()), *(o.name for o in outcomes)])
+    written = None
+    if columns is not None:
+        written = read_columns(name for name in columns if at is None or name != REACHED)
+    needing = [*(written or ()), *outcomes]
+    along = at is not None or any(column.needs_training_curve for column in needing)
     # Runs of the same design that the table does not show lend it their spread.
     scope = runs if run_ids is None else read_runs(store, sweep)
     lending = lending_runs(scope, done)
@@ -174,8 +181,7 @@ def build_report(
 
     # Columns: those that are shown, and those that the primary outcomes need. Outcomes are measured
     # whether or not they are shown, so that hiding a column cannot change what is significant.
-    named = None if columns is None else [m for m in columns if at is None or m != REACHED]
-    chosen = select_columns(named, evaluated)
+    chosen = choose_columns(written, evaluated)
     if columns is None:
         chosen += logged_pass_columns(store, done, evaluated)
         known = {column.name for column in chosen}
@@ -184,26 +190,27 @@ def build_report(
         chosen.append(reached_column(at))
     choices = outcome_choices(evaluated, outcomes)
     candidates = {column.name: column for choice in choices for column in choice}
-    plain = [parse_column(p) for name in candidates if (p := chance_column(name)) is not None]
+    plain = map(chance_column, candidates.values())
     visible = {column.name: column for column in chosen}
     measured = candidates | {c.name: c for c in plain if c is not None} | visible
 
     # Rows: replicates of runs below base models, chance baselines and models without a run.
-    measures = Measures(store, done, evaluated)
+    data = RunData(store, done, evaluated)
     spent, came, where_at = (None, None, "")
     if at is not None:
-        spent, came, where_at = measures.compare_at(at, _hidden_runs(scope, done, sweep))
-    numbers = measures.table(measured.values(), came)
+        resolved = resolve_cutoff(data, at, _hidden_runs(scope, done, sweep))
+        spent, came, where_at = resolved.cutoff, resolved.steps, resolved.text
+    numbers = measure(data, measured.values(), came)
     if columns is not None:
-        refuse_empty(store, done, evaluated, chosen, numbers)
+        refuse_empty(data, chosen, numbers)
     elif not outcomes and numbers[list(candidates)].isna().all(axis=None):
         filled_columns = [column for column in chosen if numbers[column.name].notna().any()]
-        logged, remark = logged_columns(store, done, filled_columns)
-        numbers = numbers.join(measures.table(logged, came))
+        logged, of_logs = logged_columns(store, done, filled_columns)
+        numbers = numbers.join(measure(data, logged, came))
         chosen += logged
         visible |= {column.name: column for column in logged}
         measured |= visible
-        remarks += [remark] if remark else []
+        remarks += of_logs
     remarks += describe_logged_pass([c for c in chosen if numbers[c.name].notna().any()], evaluated)
     groups = group_runs(done, always=tuned) if rows is None else group_by(done, rows)
     ends: list[EarlyEnds] = []
@@ -226,7 +233,7 @@ def build_report(
     if came is not None:
         remarks.append(f"{where_at}, {came.describe(groups)}")
     for own in {c.at.text: c.at for c in chosen if c.at is not None and c.at != at}.values():
-        remarks.append(f"@{own.text}: {measures.arrivals(own, own.text).describe(groups)}")
+        remarks.append(f"@{own.text}: {find_steps(data, own, own.text).describe(groups)}")
     remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = trained_rows(groups, numbers, visible, by_config, evaluated if at is None else None)
@@ -266,8 +273,7 @@ def build_report(
         remarks.append(f"declared as outcomes, but no run has a number: {', '.join(missing)}")
     # Runs are equal in the column that sets their cutoff: its difference is 0 by construction, and
     # would only make the family larger.
-    equal = None if at is None else parse_column(at.what)
-    equals = [] if equal is None else [equal]
+    equals = [] if at is None or at.source is None else [column_of(at.source)]
     primary = [
         within_steps(column, longest) for column in primary if find_outcome(column, equals) is None
     ]
@@ -297,14 +303,15 @@ def build_report(
             column
             for column in (chosen if described else ())
             if find_outcome(column, [*primary, *equals]) is None
-            and not column.is_reached
-            and (columns is not None or (column.k is not None and column.select.task is None))
+            and not isinstance(column.source, Reached)
+            and (columns is not None or _is_pass_of_own_task(column))
         ]
         own_baseline = replace(compared, tuned=tuned)
         differences = compare_rows(listed, arms, primary, others, own_baseline, target)
     shown = [column for column in chosen if column.name in filled]
-    tasks = {column.select.task or evaluated.main for column in chosen if column.is_evaluated}
-    if any(column.select.is_mean for column in chosen):
+    problems = [c.source.problems for c in chosen if isinstance(c.source, Evaluation)]
+    tasks = {choice.task or evaluated.main for choice in problems}
+    if any(choice.is_mean for choice in problems):
         tasks |= set(evaluated.tasks)
     tasks = tasks or {evaluated.main}
 
@@ -372,9 +379,13 @@ def _lent(
         at: where the table's runs are compared.
     """
     theirs = evaluated.without([run.id for run in shown])
-    measures = Measures(store, lending, theirs, refuse_absent=False)
-    came = None if at is None else measures.arrivals(at, "--at")
-    return measures.table(columns, came)
+    data = RunData(store, lending, theirs, refuses_absent=False)
+    came = None if at is None else find_steps(data, at, "--at")
+    return measure(data, columns, came)
+
+
+def _is_pass_of_own_task(column: Column) -> bool:
+    return isinstance(column.source, PassAtK) and column.source.problems.task is None
 
 
 def _of_table(ends: Sequence[EarlyEnds], columns: Sequence[Column]) -> list[EarlyEnds]:
@@ -434,7 +445,7 @@ def _choose(choice: Sequence[Column], rows: Sequence[Row]) -> Column | None:
 
 
 def _nothing_finished(
-    what: str, runs: Sequence[RunRecord], selection: Selection, where: Sequence[Filter]
+    what: str, runs: Sequence[RunRecord], selection: SelectedRuns, where: Sequence[Filter]
 ) -> str:
     states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
     if not runs or not (where or states):

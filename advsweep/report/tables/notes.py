@@ -8,16 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted, first_of
-from advsweep.report.data.columns import (
-    END_STEPS,
-    MOST_OF_SAMPLES,
-    Column,
-    parse_column,
-)
+from advsweep.report.data.columns import MOST_OF_SAMPLES, Column, column_of, logged_metric
+from advsweep.report.data.evaluation_sources import PassAtK, ProblemChoice
 from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.measure import logged_metric
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import Group, name_group, show_key
+from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK
 from advsweep.report.tables.types import (
     Difference,
@@ -60,7 +56,7 @@ def notes(report: Report) -> list[str]:
     trained = [row for row in rows if not row.is_base]
     rates = report.provenance["learning_rates"]
     seeds = sum(row.n for row in trained)
-    end = [c.header for c in columns if c.is_mean and c.window and c.window.kind == "end"]
+    end = [c.header for c in columns if c.is_mean_of_steps and c.window and c.window.kind == "end"]
     cost = [c.header for c in columns if c.name.startswith("cost/rollouts")]
     cells = [row.cells[column.name] for row in rows for column in columns]
     alike = []
@@ -314,13 +310,16 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
     found: dict[int, list[str]] = {}
     for column in columns:
         # pass@1 is a share of all samples, however few.
-        if column.k is None or column.k == 1:
+        source = column.source
+        if not isinstance(source, PassAtK) or source.k == 1:
             continue
-        tasks = evaluated.train if column.select.is_train else evaluated.tasks
-        names = list(tasks) if column.select.is_mean else [column.select.task or evaluated.main]
-        final = [task.final.values() for name, task in tasks.items() if name in names]
-        samples = min((int(r.n.max(initial=0)) for own in final for r in own), default=0)
-        if column.k > MOST_OF_SAMPLES * samples:
+        tasks = source.problems.tasks_of(evaluated)
+        if not source.problems.is_mean:
+            name = source.problems.task or evaluated.main
+            tasks = {key: task for key, task in tasks.items() if key == name}
+        records = [record for task in tasks.values() for record in task.final.values()]
+        samples = min((int(record.n.max(initial=0)) for record in records), default=0)
+        if source.k > MOST_OF_SAMPLES * samples:
             found.setdefault(samples, []).append(column.header)
     return [
         f"{', '.join(headers)}: k is above a quarter of the {samples} samples of a problem, where "
@@ -333,17 +332,18 @@ def describe_denominators(evaluated: EvaluationsByTask, columns: Sequence[Column
     """Describe the columns of pass@k that leave out problems with fewer than k samples."""
     found = []
     for column in columns:
-        if column.k is None or column.select.is_mean:
+        source = column.source
+        if not isinstance(source, PassAtK) or source.problems.is_mean:
             continue
-        tasks = evaluated.train if column.select.is_train else evaluated.tasks
-        task = tasks.get(column.select.task or evaluated.main or "")
+        tasks = source.problems.tasks_of(evaluated)
+        task = tasks.get(source.problems.task or evaluated.main or "")
         if task is None:
             continue
         counted_problems = set()
         # Most evaluations have the same number of samples of each problem.
         for samples in {record.n.tobytes(): record.n for record in task.final.values()}.values():
             scored = samples[samples > 0]
-            counted_problems.add((int((scored >= column.k).sum()), len(scored)))
+            counted_problems.add((int((scored >= source.k).sum()), len(scored)))
         if all(enough == every for enough, every in counted_problems):
             continue
         least = min(enough for enough, _ in counted_problems)
@@ -381,36 +381,35 @@ def describe_no_signal(
     return [f"{first_of(named, _FEW)}: {text}" for text, named in rows.items()]
 
 
-def chance_column(name: str) -> str | None:
+def chance_column(column: Column) -> Column | None:
     """Return the column of pass@k after training with the same k, task and level.
 
     None for other columns, and where guessing has no number: of problems that are chosen by a
     base's solve rates, of training problems, and of several tasks.
     """
-    column = parse_column(name)
-    if column is None or column.k is None or column.select.is_train or column.select.base:
+    source = column.source
+    if not isinstance(source, PassAtK):
         return None
-    if column.select.is_mean:
+    problems = source.problems
+    if problems.is_train or problems.base is not None or problems.is_mean:
         return None
-    level = None if column.select.level is None else f"level={column.select.level}"
-    of = ",".join(part for part in (column.select.task, level) if part)
-    return f"pass@{column.k}" + (f"[{of}]" if of else "")
+    return column_of(PassAtK(source.k, problems=ProblemChoice(problems.task, level=problems.level)))
 
 
-def guess(rows: Sequence[Row], column: str) -> float:
-    """Return the chance of a guess; NaN where the task cannot compute it."""
+def chance_of(rows: Sequence[Row], column: str) -> float:
+    """Return the chance that a guess is right; NaN where the task cannot compute it."""
     for row in rows:
         if row.subject is Subject.FLOOR and GUESS in row.group.values():
             return row.cells[column].mean
     return math.nan
 
 
-def describe_chance(column: str, guessed: float, values: Mapping[str, float]) -> str:
+def describe_chance(column: str, chance: float, values: Mapping[str, float]) -> str:
     """Say which values are at chance, where pass@k says nothing of a model; empty if none is."""
-    margin = min(CHANCE_MARGIN, guessed)
-    if not any(value <= guessed + margin for value in values.values()):
+    margin = min(CHANCE_MARGIN, chance)
+    if not any(value <= chance + margin for value in values.values()):
         return ""
-    shown = ", ".join(f"{n} {show(v)}" for n, v in {GUESS: guessed, **values}.items())
+    shown = ", ".join(f"{n} {show(v)}" for n, v in {GUESS: chance, **values}.items())
     return f"{column} must be more than {show(margin)} above {GUESS}: {shown}"
 
 
@@ -418,16 +417,17 @@ def caution_of_chance(rows: Sequence[Row], differences: Sequence[Difference]) ->
     """Describe the primary outcomes on which a base or the baseline is at chance."""
     baselines: dict[str, set[int]] = {}
     for difference in differences:
-        plain = chance_column(difference.column.name) if difference.is_primary else None
+        plain = chance_column(difference.column) if difference.is_primary else None
         if plain is not None:
-            baselines.setdefault(plain, set()).add(difference.baseline)
-    found = []
-    for plain, places in baselines.items():
-        named = [row for i, row in enumerate(rows) if row.subject is Subject.BASE or i in places]
-        values = {name_group(row.group): row.cells[plain].mean for row in named}
-        if text := describe_chance(plain, guess(rows, plain), values):
-            found.append(f"at chance, so that claims on it are not judged: {text}")
-    return found
+            baselines.setdefault(plain.name, set()).add(difference.baseline)
+    texts = []
+    for name, places in baselines.items():
+        tested = [row for i, row in enumerate(rows) if row.subject is Subject.BASE or i in places]
+        values = {name_group(row.group): row.cells[name].mean for row in tested}
+        text = describe_chance(name, chance_of(rows, name), values)
+        if text:
+            texts.append(f"at chance, so that claims on it are not judged: {text}")
+    return texts
 
 
 def describe_imported(store: Store, runs: Sequence[RunRecord]) -> list[str]:

@@ -11,14 +11,15 @@ import numpy as np
 import pandas as pd
 
 from advsweep.report.data.columns import Column
+from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     TaskEvaluations,
     base_evaluations,
     group_bases,
 )
-from advsweep.report.data.measure import over_problems, scores
 from advsweep.report.data.runs import Group, common_group
+from advsweep.report.data.sources import Reached
 from advsweep.report.tables.types import Cell, Row, Subject
 from advsweep.statistics import mean_over_problems, student_t_interval
 from advsweep.statistics.intervals import ROUNDING
@@ -103,7 +104,7 @@ def trained_rows(
             if is_evaluated and column is not None and own[name].notna().all():
                 half = _over_problems(evaluated, column, lambda task: task.final, runs[0].id)
             cells[name] = make_cell(own[name], half)
-            if column is not None and column.is_reached:
+            if column is not None and isinstance(column.source, Reached):
                 # Its values are 0 and 1: t is not for those.
                 cells[name] = replace(cells[name], low=math.nan, high=math.nan)
         rows.append(
@@ -129,11 +130,12 @@ def _over_problems(
     key: K,
 ) -> float:
     """Return half the interval over problems of a row that has a single evaluation, or NaN."""
-    if evaluated is None or not column.is_resampled:
+    source = column.of_one_evaluation
+    if evaluated is None or source is None or not source.has_bootstrap_interval:
         return math.nan
-    task = evaluated.of(column.select.task, train=column.select.is_train)
+    task = source.problems.task_of(evaluated)
     record = None if task is None else choose(task).get(key)
-    return math.nan if record is None else over_problems(record, column)
+    return math.nan if record is None else source.over_problems(record)
 
 
 def untrained_rows(
@@ -149,14 +151,17 @@ def untrained_rows(
             seeds; none for a single model.
         choose: returns a task's evaluations by the names of the members.
     """
-    values = {c.name: scores(evaluated, c, choose) if c.is_single else {} for c in columns}
+    values: dict[str, Mapping[str, float]] = {}
+    for column in columns:
+        source = column.of_one_evaluation
+        values[column.name] = {} if source is None else source.scores(evaluated, choose)
     rows = []
     for subject, group, members, seeds in models:
         cells = {}
         for column in columns:
-            found: Mapping[str, float] = values[column.name]
+            scores = values[column.name]
             # A seed keeps its place without a number.
-            own = [found.get(m, math.nan) for m in members if seeds or m in found]
+            own = [scores.get(m, math.nan) for m in members if seeds or m in scores]
             half = math.nan
             if len(models) <= MOST_SINGLE and sum(not math.isnan(v) for v in own) == 1:
                 half = _over_problems(evaluated, column, choose, members[0])
@@ -261,10 +266,13 @@ def _find_floors(
     """Return a final evaluation with its floors by the seed that draws its problems."""
     # A floor is of fixed problems: those chosen by a base's solve rate are others for each seed, as
     # training problems may be.
-    chosen = column.select.base is not None or column.select.is_train or column.select.is_mean
-    if column.k is None or not column.is_single or chosen:
+    source = column.of_one_evaluation
+    if not isinstance(source, PassAtK):
         return {}
-    task = evaluated.of(column.select.task)
+    problems = source.problems
+    if problems.base is not None or problems.is_train or problems.is_mean:
+        return {}
+    task = problems.task_of(evaluated)
     return {} if task is None else task.common_floors()
 
 
@@ -272,12 +280,12 @@ def _floor_value(
     name: str, column: Column, record: EvaluationRecord, floors: Mapping[str, Floor]
 ) -> float:
     """Return a floor's mean over the problems of an evaluation; NaN if it has none."""
-    above = column.select.above
-    if column.k is None or not {name, above or name} <= floors.keys():
+    source = column.source
+    if not isinstance(source, PassAtK) or not {name, source.above or name} <= floors.keys():
         return math.nan
-    values = floors[name].pass_at(column.k, record.problem_ids)
-    if above is not None:
-        values = values - floors[above].pass_at(column.k, record.problem_ids)
-    if column.select.level is not None:
-        values = np.where(record.levels == column.select.level, values, np.nan)
+    values = floors[name].pass_at(source.k, record.problem_ids)
+    if source.above is not None:
+        values = values - floors[source.above].pass_at(source.k, record.problem_ids)
+    if source.problems.level is not None:
+        values = np.where(record.levels == source.problems.level, values, np.nan)
     return float(mean_over_problems(values))

@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
 from advsweep.report.claims.assertions import evaluate_assertion, parse_assertion
-from advsweep.report.data.columns import parse_cutoff
+from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out
 

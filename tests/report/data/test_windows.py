@@ -10,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import NotFoundError
-from advsweep.report.data.columns import (
-    Window,
-    metric_range,
-    needs_curves,
-    parse_column,
-    parse_cutoff,
-)
+from advsweep.report.data.columns import parse_column, range_of
+from advsweep.report.data.cutoffs import parse_cutoff
+from advsweep.report.data.windows import Window
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out
 
@@ -92,11 +88,6 @@ def test_properties(values, x, end):
     assert of("var", end) == pytest.approx(Window("var").of(short), nan_ok=True)
 
 
-def of_column(name):
-    column = parse_column(name)
-    return column.source, column.select
-
-
 @pytest.mark.parametrize(
     ("name", "of", "window", "at"),
     [
@@ -112,10 +103,10 @@ def of_column(name):
 def test_names(name, of, window, at):
     column = parse_column(name)
     assert column is not None
-    assert (column.name, column.source, column.select) == (name, *of_column(of))
+    assert (column.name, column.source) == (name, parse_column(of).source)
     assert column.window == (None if window is None else parse_window(window))
     assert column.at == (None if at is None else parse_cutoff(at))
-    assert needs_curves([name])
+    assert column.needs_training_curve
 
 
 @pytest.mark.parametrize(
@@ -132,10 +123,10 @@ def test_names_of_no_column(name):
 
 
 def test_ranges():
-    assert metric_range("pass@1@max") == metric_range("collapse/acr@pass@1=0.4") == (0, 1)
-    assert metric_range("optim/norm@share>3") == metric_range("reached@pass@1=0.4") == (0, 1)
-    assert metric_range("estimator/triggered") == metric_range("collapse/all_wrong@end") == (0, 1)
-    assert metric_range("collapse/acr@slope") is metric_range("pass@1@argmax") is None
+    assert range_of("pass@1@max") == range_of("collapse/acr@pass@1=0.4") == (0, 1)
+    assert range_of("optim/norm@share>3") == range_of("reached@pass@1=0.4") == (0, 1)
+    assert range_of("estimator/triggered") == range_of("collapse/all_wrong@end") == (0, 1)
+    assert range_of("collapse/acr@slope") is range_of("pass@1@argmax") is None
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.assertions import evaluate_assertion, parse_assertion
-from advsweep.report.data.columns import metric_range, parse_column
+from advsweep.report.data.columns import parse_column, range_of
+from advsweep.report.data.evaluation_sources import PassAtK, ProblemChoice
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out, render
 from advsweep.report.tables.types import Subject
@@ -194,11 +195,10 @@ def test_floors_that_agree_for_all_seeds_are_one(lab):
 
 def test_names_of_columns_above_a_floor():
     column = parse_column("pass@8[gsm8k,level=3,above=walker]")
-    select = column.select
-    assert (select.task, select.level, select.above, column.k) == ("gsm8k", 3, "walker", 8)
+    assert column.source == PassAtK(8, "walker", problems=ProblemChoice("gsm8k", level=3))
     assert column.header == "gsm8k level 3 p@8 above walker"
     # It may be below 0.
-    assert metric_range("pass@8[above=walker]") is None
-    assert metric_range("pass@8") == (0.0, 1.0)
+    assert range_of("pass@8[above=walker]") is None
+    assert range_of("pass@8") == (0.0, 1.0)
     for wrong in ("entropy/answer[above=guess]", "pass@1[above=]", "pass@1[above=a,above=b]"):
         assert parse_column(wrong) is None

@@ -23,6 +23,7 @@ from advsweep.report.claims.sentences import lay_out_short
 from advsweep.report.data.columns import parse_column, parse_outcomes
 from advsweep.report.data.early_ends import FAILED, parse_ended_early
 from advsweep.report.data.runs import parse_where, read_runs
+from advsweep.report.data.sources import Metric
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.html import render_page
@@ -231,7 +232,7 @@ def check_name(folder: Path, name: str) -> None:
     with open_store(str(folder / "advsweep.db")) as store:
         take(store, folder / "logs", lambda e, s, t: {name: s / 8 + t / 64})
         names = {own for run in store.runs.select() for own in store.metrics.names(run.id)}
-        assert all(parse_column(own).metric == own for own in names if parse_column(own))
+        assert all(parse_column(own).source == Metric(own) for own in names if parse_column(own))
         report = build_report(store)
         # Never empty.
         assert any(row.cells[column.name].n for row in report.rows for column in report.columns)
