@@ -13,6 +13,12 @@ ACR = "collapse/acr"
 ACR_AFTER = "collapse/acr_after"
 ALL_WRONG = "collapse/all_wrong"
 
+# Whether a run's policy collapsed in training, 0 or 1: a metric of its last step, and a summary
+COLLAPSED = "collapse/detected"
+
+# The step with the best pass@1 on validation problems: a metric of the last step, and a summary
+SELECTED_STEP = "selected/step"
+
 # Entropies, of steps and of evaluations
 TOKEN_ENTROPY = "entropy/token"
 ANSWER_ENTROPY = "entropy/answer"

@@ -342,7 +342,7 @@ class TunedSweep(Sweep):
         tuning = self.tuning
         record = tuning.read(open_existing(url))
         grid = [(arm.name, each.value) for arm in record.arms for each in arm.grid]
-        plan = tuning.plan_test(record) if record.is_over else tuning.plan(grid)
+        plan = tuning.plan_test(record) if record.is_complete else tuning.plan(grid)
         more = {
             "tune": record.plain(),
             "tuning_runs": len(grid) * len(record.seeds),
@@ -371,17 +371,17 @@ class TunedSweep(Sweep):
         echo_line(self._describe_size(), err=True)
         record, outcome = execute_tuning(tuning, store, run)
         is_stopped = outcome is not None and (outcome.stopped or outcome.halted)
-        if record.is_over and not is_stopped:
+        if record.is_complete and not is_stopped:
             echo_line(record.text, err=True)
             plan = tuning.plan_test(record)
             outcome = (
                 run(plan) if plan.race is None else self.race(plan_race(plan), store, jobs, policy)
             )
         assert outcome is not None
-        if not record.is_over and (outcome.submitted or outcome.queued):
+        if not record.is_complete and (outcome.submitted or outcome.queued):
             warn("Start the same sweep again once these runs are done: it chooses and goes on.")
         self.more["tune"] = record.plain()
-        if without := [a.name for a in record.arms if record.is_over and a.chosen is None]:
+        if without := [a.name for a in record.arms if record.is_complete and a.chosen is None]:
             self.lacks_choice = True
             warn(
                 f"no value of {record.key} could be chosen for {', '.join(without)}, which "

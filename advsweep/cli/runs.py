@@ -10,12 +10,13 @@ from typing import Any
 
 from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
 from advsweep.errors import NotFoundError, counted, nearest
-from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, TOKEN_ENTROPY
+from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
 from advsweep.store.races import RaceRecord
-from advsweep.store.records import SELECTED, UNKNOWN_SEED, TuningRecord, show_seed
 from advsweep.store.sanity import find_no_signal, run_list
+from advsweep.store.seeds import UNKNOWN_SEED, show_seed
+from advsweep.store.tuning_records import TuningRecord
 
 # Looks that a table of a race has.
 LOOKS = 4
@@ -137,7 +138,7 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
 
 def print_run(store: Store, run: RunRecord) -> None:
     """Print a run: config, environment, metrics and evaluations."""
-    chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED)
+    chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED_STEP)
     selected = {} if chosen is None else {"selected": f"step {chosen:g}, by validation problems"}
     failure = f" ({run.failure.value})" if run.failure else ""
     reason = f": {run.error}" if run.error else ""

@@ -6,10 +6,11 @@
         store.metrics.record(run_id, [("reward/mean", 1, 0.31)])
         store.leases.finish(run_id, Status.DONE)
 
-`Store` lists the guarantees of its methods. The store knows no components: configs are plain
-mappings. It never imports torch.
+`Store` lists the guarantees of its methods. Configs are plain mappings: the store builds none of
+the components that they name, and never imports torch.
 """
 
+from advsweep.store.analysis_records import AnalysisRecord, NewAnalysis
 from advsweep.store.evaluation_records import (
     AnswerSample,
     EvaluationRecord,
@@ -17,15 +18,7 @@ from advsweep.store.evaluation_records import (
     ProblemCounts,
 )
 from advsweep.store.owners import Owner
-from advsweep.store.records import (
-    AnalysisRecord,
-    Failure,
-    NewAnalysis,
-    NewRun,
-    RunRecord,
-    Status,
-    SweepRecord,
-)
+from advsweep.store.records import Failure, NewRun, RunRecord, Status, SweepRecord
 from advsweep.store.store import Store, open_store
 
 __all__ = [

@@ -16,7 +16,7 @@ from advsweep.store.tables import RUNS, SWEEPS
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Executable, Select, Table
 
-    from advsweep.store.owners import AnyRow
+    from advsweep.store.lease_guard import AnyRow
     from advsweep.store.store import Store
 
 # Values in one IN (...), below the limits of SQLite and PostgreSQL.

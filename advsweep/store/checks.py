@@ -21,9 +21,10 @@ from sqlalchemy.types import TypeDecorator
 from advsweep.errors import StoreError
 from advsweep.printable import printable_line
 from advsweep.store import tables
+from advsweep.store.analysis_records import NewAnalysis
 from advsweep.store.evaluation_records import COUNTS, IN_NATS, MAX_CHARACTERS, MAX_SAMPLES
 from advsweep.store.evaluations import problems_digest
-from advsweep.store.records import NewAnalysis, Status
+from advsweep.store.records import Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, is_whole, shown
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, or_, select
 
 from advsweep.errors import NotFoundError
+from advsweep.store.analysis_records import AnalysisRecord, NewAnalysis
 from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.evaluation_records import (
     COUNTS,
@@ -22,7 +23,6 @@ from advsweep.store.evaluation_records import (
     NewEvaluation,
     shorten,
 )
-from advsweep.store.records import AnalysisRecord, NewAnalysis
 from advsweep.store.tables import (
     ANALYSES,
     EVALUATION_SAMPLES,

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, func, select, update
 
 from advsweep.errors import LeaseLostError
 from advsweep.store.base import StorePart, chunks
-from advsweep.store.owners import LEASE_COLUMNS, Owner, owned_by
+from advsweep.store.lease_guard import LEASE_COLUMNS, owned_by
+from advsweep.store.owners import Owner
 from advsweep.store.records import Failure, Status
 from advsweep.store.tables import RUNS, SWEEP_RUNS
 

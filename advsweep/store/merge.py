@@ -28,7 +28,7 @@ from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
 
 if TYPE_CHECKING:
-    from advsweep.store.owners import AnyRow
+    from advsweep.store.lease_guard import AnyRow
 
 # Columns that are equal in all runs of one identity.
 _OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")

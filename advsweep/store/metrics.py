@@ -24,8 +24,8 @@ from sqlalchemy import (
     update,
 )
 
+from advsweep.store.analysis_records import CheckpointRecord
 from advsweep.store.base import StorePart, chunks, put, rows_among
-from advsweep.store.records import CheckpointRecord
 from advsweep.store.tables import CHECKPOINTS, METRICS, POINTS, RUNS, SUMMARIES, SWEEP_RUNS
 
 if TYPE_CHECKING:

@@ -139,7 +139,7 @@ def read_race(store: Store, sweep: str) -> RaceRecord | None:
 
     def value(identity: str) -> float | None:
         run = found.get(identity)
-        return None if run is None or not run.is_over else measured.get(run.id, math.nan)
+        return None if run is None or not run.is_conclusive else measured.get(run.id, math.nan)
 
     values = [[value(identity) for identity in own] for own in runs]
     standings = judge_race(values, margin=race.margin, alpha=race.alpha, lower=race.lower)

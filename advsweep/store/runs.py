@@ -16,7 +16,8 @@ from advsweep.printable import redacted_command
 from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.evaluations import remove_unused_problems
 from advsweep.store.imported import is_calibration, is_imported
-from advsweep.store.owners import LEASE_COLUMNS, host_name
+from advsweep.store.lease_guard import LEASE_COLUMNS
+from advsweep.store.owners import host_name
 from advsweep.store.records import NewRun, RunRecord, Status, StepCounts
 from advsweep.store.run_folders import folder_name
 from advsweep.store.sweeps import append_runs
@@ -32,7 +33,7 @@ from advsweep.store.tables import (
 from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
-    from advsweep.store.owners import AnyRow
+    from advsweep.store.lease_guard import AnyRow
 
 # The key of an environment that holds the revisions above 1 of a run's components.
 REVISIONS = "revisions"

@@ -16,7 +16,8 @@ from advsweep.errors import NoStoreError, StoreError
 from advsweep.local_files import FILE_MODE
 from advsweep.printable import printable_line
 from advsweep.store import tables
-from advsweep.store.connections import BUSY_SECONDS, Database, Location, Patience, translated
+from advsweep.store.connections import BUSY_SECONDS, Database, Location, translated
+from advsweep.store.patience import Patience
 from advsweep.store.postgres import check_encoding
 from advsweep.store.unknown_seeds import forget_made_up_seeds
 

@@ -13,9 +13,9 @@ from advsweep.errors import StoreError
 from advsweep.store.checks import find_damage
 from advsweep.store.connections import Database, connect, locate
 from advsweep.store.evaluations import Analyses, Evaluations
+from advsweep.store.lease_guard import LeaseGuard
 from advsweep.store.leases import Leases
 from advsweep.store.metrics import Checkpoints, Metrics
-from advsweep.store.owners import LeaseGuard
 from advsweep.store.runs import Runs
 from advsweep.store.schema_version import HEAD, prepare
 from advsweep.store.sweeps import Sweeps

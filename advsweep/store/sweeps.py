@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select, update
 
 from advsweep.store.base import StorePart, chunks, put
-from advsweep.store.owners import LEASE_COLUMNS
-from advsweep.store.records import Status, SweepRecord, TuningRecord
+from advsweep.store.lease_guard import LEASE_COLUMNS
+from advsweep.store.records import Status, SweepRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
+from advsweep.store.tuning_records import TuningRecord
 
 # The key of a sweep's spec that holds the presets of its runs by config hash.
 METHODS = "methods"

@@ -27,7 +27,7 @@ from advsweep.store.tables import (
 )
 
 if TYPE_CHECKING:
-    from advsweep.store.owners import AnyRow
+    from advsweep.store.lease_guard import AnyRow
 
 _DIGEST = "digest"
 

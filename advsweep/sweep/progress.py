@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from advsweep.components import Plain, leaves
 from advsweep.errors import rough_duration
-from advsweep.names import REWARD_MEAN, STEP_SECONDS
+from advsweep.names import COLLAPSED, REWARD_MEAN, STEP_SECONDS
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
-from advsweep.store.records import COLLAPSED
 from advsweep.sweep.events import Event, EventKind, SweepProgress
 from advsweep.tasks.controls import titled
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.store.records import TuningRecord
+    from advsweep.store.tuning_records import TuningRecord
     from advsweep.sweep.planning.plan import Plan
 
 REFRESH_SECONDS = 0.5

@@ -18,7 +18,7 @@ from advsweep.config.space import SEED, Assignment, Tune, arm_of, points
 from advsweep.config.sweep_file import read_spaces, sweep_nodes
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
-from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.tuning_records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 from advsweep.sweep.planning.plan import Change, Plan, make_plan
 from advsweep.sweep.registry import config_groups
 
@@ -183,7 +183,7 @@ def state_of(runs: Sequence[RunRecord], wanted: int, measured: Mapping[int, floa
         measured: the value of each run.
     """
     states = {run.status for run in runs}
-    if len(runs) < wanted or not all(run.is_over for run in runs):
+    if len(runs) < wanted or not all(run.is_conclusive for run in runs):
         return ValueState.OPEN
     if Status.FAILED in states:
         return ValueState.FAILED

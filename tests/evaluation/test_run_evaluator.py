@@ -11,8 +11,8 @@ import pytest
 
 from advsweep.backends.build import build_run
 from advsweep.evaluation.run_evaluator import Evaluator
+from advsweep.names import SELECTED_STEP
 from advsweep.store import Store, open_store
-from advsweep.store.records import SELECTED
 from advsweep.sweep.events import DONE
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.worker.environment import new_run
@@ -79,8 +79,12 @@ def test_the_first_step_with_the_best_validation_score_is_selected(store: Store)
     best = max(scores, key=lambda step: scores[step])
     assert best > 0, "the test's run should improve"
     points = store.metrics.points(run_id)
-    assert [(step, value) for name, step, value in points if name == SELECTED] == [(4, best)]
-    assert store.metrics.summaries([run_id])[run_id][SELECTED] == evaluator.selected_step() == best
+    assert [(step, value) for name, step, value in points if name == SELECTED_STEP] == [(4, best)]
+    assert (
+        store.metrics.summaries([run_id])[run_id][SELECTED_STEP]
+        == evaluator.selected_step()
+        == best
+    )
     written = {step: value for name, step, value in points if name == "validation/pass@1"}
     assert written == pytest.approx(scores)
     assert evaluator.missing() == []

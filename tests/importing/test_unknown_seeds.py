@@ -30,7 +30,7 @@ from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import compare_seeds
 from advsweep.store import Store
 from advsweep.store.checks import check_store
-from advsweep.store.records import UnknownSeed
+from advsweep.store.seeds import UnknownSeed
 
 # Each of rloo is above one of grpo by about as much: paired by their order they would differ
 # significantly, while two samples of such a spread do not.

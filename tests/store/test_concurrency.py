@@ -9,7 +9,7 @@ import pytest
 
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
-from advsweep.store.connections import Patience
+from advsweep.store.patience import Patience
 
 
 def test_eight_processes_never_claim_the_same_run(store, new_run, side_by_side):

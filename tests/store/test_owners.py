@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from advsweep.store import Owner, Status, Store, open_store, owners
+from advsweep.store import Owner, Status, Store, lease_guard, open_store
 
 ELSEWHERE = Owner("elsewhere", 1, 0.0)
 
@@ -30,14 +30,14 @@ def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, m
         [run_id] = store.runs.add([new_run()])
         store.leases.claim(run_id, ELSEWHERE)
         # The server of the tests has run for less than a day.
-        monkeypatch.setattr(owners, "LEASE", timedelta(days=1))
+        monkeypatch.setattr(lease_guard, "LEASE", timedelta(days=1))
         ask("UPDATE runs SET heartbeat = heartbeat - interval '2 days'")
         assert status_of(store, run_id) is Status.RUNNING
         assert not store.leases.claim(run_id, Owner.current())
         assert store.leases.claim_next(Owner.current()) is None
         with open_store(postgres_url) as fresh:
             assert status_of(fresh, run_id) is Status.RUNNING
-        monkeypatch.setattr(owners, "LEASE", timedelta(0))
+        monkeypatch.setattr(lease_guard, "LEASE", timedelta(0))
         assert status_of(store, run_id) is Status.LOST
         assert store.leases.claim_next(Owner.current()) == run_id
 
@@ -49,7 +49,7 @@ def test_no_lease_ends_while_the_network_is_away(
     monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.3)
     monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.3)
     # The pool may replace the connection without an error.
-    monkeypatch.setattr("advsweep.store.connections.WAITED_SECONDS", 0.5)
+    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 0.5)
     database = postgres_url.partition("@/")[2].partition("?")[0]
     with open_store(postgres_proxy.url(database), patience=60) as store:
         [run_id] = store.runs.add([new_run()])
@@ -130,9 +130,9 @@ def test_heartbeats_are_not_trusted_after_a_long_wait(store, clock, new_run, mon
     [run_id] = store.runs.add([new_run()])
     store.leases.claim(run_id, ELSEWHERE)
     clock.forward(61)
-    monkeypatch.setattr("advsweep.store.connections.WAITED_SECONDS", 0.0)
+    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 0.0)
     assert not store.leases.claim(run_id, Owner.current())
-    monkeypatch.setattr("advsweep.store.connections.WAITED_SECONDS", 60.0)
+    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 60.0)
     with open_store(store.url, clock=clock) as other:
         assert other.leases.claim(run_id, Owner.current())
 

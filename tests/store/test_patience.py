@@ -15,7 +15,7 @@ import pytest
 
 from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.store import Owner, Status, Store, open_store
-from advsweep.store.connections import Patience
+from advsweep.store.patience import Patience
 
 PATIENT = 30.0
 ELSEWHERE = Owner("elsewhere", 1, 0.0)

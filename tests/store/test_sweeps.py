@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advsweep.store import Owner, Status, Store
-from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.tuning_records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
 
 def test_sweeps_share_runs_in_the_order_of_their_plans(store, new_run):
@@ -89,7 +89,7 @@ def test_it_says_what_was_chosen_and_where_an_edge_was() -> None:
         "optimizer.lr tuned for each arm by pass@1 on seeds 1000, 1001 (fair-tuning): "
         "grpo 0.0002, fade 0.0001 (edge), rloo open, psr none"
     )
-    assert not RECORD.is_over
+    assert not RECORD.is_complete
 
 
 def _changed(**changes: Any) -> Any:

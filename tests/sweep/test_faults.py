@@ -29,7 +29,7 @@ from typing import ClassVar
 import advsweep_fake as fake
 import pytest
 
-from advsweep.store import Failure, RunRecord, Status, open_store, owners
+from advsweep.store import Failure, RunRecord, Status, lease_guard, open_store
 from advsweep.store import store as store_module
 from advsweep.store.owners import process_started
 from advsweep.store.store import utc_now
@@ -109,7 +109,7 @@ def kill_all(parents, store):
 @pytest.fixture
 def short_lease(monkeypatch):
     """Leases that a test can wait for, in this process and those that it forks."""
-    monkeypatch.setattr(owners, "LEASE", timedelta(seconds=3))
+    monkeypatch.setattr(lease_guard, "LEASE", timedelta(seconds=3))
     monkeypatch.setattr(main, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(main, "PARENT_SECONDS", 0.1)
     monkeypatch.setattr(scheduled, "SILENT_SECONDS", 1.0)

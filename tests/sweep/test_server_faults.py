@@ -16,7 +16,7 @@ import pg8000.dbapi
 import pytest
 
 from advsweep.errors import StoreUnavailableError
-from advsweep.store import Status, open_store, owners
+from advsweep.store import Status, lease_guard, open_store
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler import runs as scheduled
 from advsweep.sweep.scheduler.execute import execute
@@ -45,11 +45,11 @@ def _patient(monkeypatch):
     """A minute for the server to return, and short waits for all else."""
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.3)
-    monkeypatch.setattr("advsweep.store.connections.LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr("advsweep.store.patience.LONGEST_PAUSE", 0.5)
     monkeypatch.setattr("advsweep.store.postgres.CONNECT_SECONDS", 1)
     monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.5)
     monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(owners, "LEASE", timedelta(seconds=2))
+    monkeypatch.setattr(lease_guard, "LEASE", timedelta(seconds=2))
     monkeypatch.setattr(main, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(scheduled, "SILENT_SECONDS", 1.0)
 

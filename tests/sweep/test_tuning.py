@@ -7,7 +7,7 @@ import yaml
 
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store
-from advsweep.store.records import TUNE_KEY
+from advsweep.store.tuning_records import TUNE_KEY
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.tuning import execute_tuning, plan_tuning
@@ -67,7 +67,7 @@ def trained(tuning, store, on_event=lambda event: None):
         return execute(plan, store, 2, on_event)
 
     record, _ = execute_tuning(tuning, store, run)
-    if record.is_over:
+    if record.is_complete:
         assert run(tuning.plan_test(record)).exit_code == 0
     return record
 
@@ -179,7 +179,7 @@ def test_arms_without_a_choice_are_tried_again_and_not_tested(write, store):
 
     for _ in range(2):
         record, _ = execute_tuning(tuning, store, run)
-        assert record.is_over
+        assert record.is_complete
         assert [arm.chosen for arm in record.arms] == [None, None]
         assert [arm.choice for arm in record.arms] == ["none", "none"]
     # All values once in each call.

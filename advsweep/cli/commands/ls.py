@@ -15,8 +15,8 @@ from advsweep.cli.output import (
 )
 from advsweep.errors import ConfigError, counted
 from advsweep.store import RunRecord, Status, open_store
-from advsweep.store.records import show_seed
 from advsweep.store.sanity import find_mixed_revisions
+from advsweep.store.seeds import show_seed
 from advsweep.sweep.progress import varying_keys
 
 # Runs that a table lists by default.

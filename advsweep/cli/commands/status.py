@@ -25,7 +25,7 @@ from advsweep.cli.output import (
 from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
 from advsweep.store import open_store
-from advsweep.store.records import show_seed
+from advsweep.store.seeds import show_seed
 from advsweep.sweep.progress import SweepStatus, bar_line, read_status
 from advsweep.writing import plain_value
 

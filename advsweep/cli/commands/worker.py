@@ -13,7 +13,7 @@ from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo, echo_line, warn
 from advsweep.cli.runs import split_overrides
 from advsweep.errors import ConfigError
-from advsweep.store.records import show_seed
+from advsweep.store.seeds import show_seed
 from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.resume import (

@@ -38,7 +38,7 @@ from advsweep.report.tables.comparison import (
 from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
-from advsweep.store.records import SeedKey, seed_order
+from advsweep.store.seeds import SeedKey, seed_order
 from advsweep.writing import NO_NUMBER, show, show_p
 
 if TYPE_CHECKING:

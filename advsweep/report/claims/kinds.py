@@ -42,7 +42,7 @@ from advsweep.statistics import (
     ratio_of_means,
     regress,
 )
-from advsweep.store.records import SeedKey
+from advsweep.store.seeds import SeedKey
 from advsweep.writing import show
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from advsweep.report.data.source_names import parse_source
 from advsweep.report.data.sources import COSTS, Metric, Source, Total
 from advsweep.report.data.windows import NUMBER, Curve, smoothed, step_at
 from advsweep.store import RunRecord
-from advsweep.store.records import seed_order
+from advsweep.store.seeds import seed_order
 
 AT_CUTOFF = "each run as it was where"
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from advsweep.errors import ReportError, counted
+from advsweep.names import SELECTED_STEP
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
-from advsweep.store.records import SELECTED, SeedKey, seed_order
+from advsweep.store.seeds import SeedKey, seed_order
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task
 
@@ -241,7 +242,7 @@ def _with_selected(
     problems would, made later.
     """
     summaries = store.metrics.summaries(run_ids)
-    steps = {i: values[SELECTED] for i, values in summaries.items() if SELECTED in values}
+    steps = {i: values[SELECTED_STEP] for i, values in summaries.items() if SELECTED_STEP in values}
     validated: dict[int | None, set[str]] = {}
     for record in store.evaluations.select(list(steps), ends_only=True, split="validation"):
         validated.setdefault(record.run_id, set()).update(record.prompts)

@@ -31,9 +31,9 @@ from typing import Any
 from advsweep.backends.base import Backend
 from advsweep.components import leaves, option_of
 from advsweep.errors import ConfigError, NotFoundError, ReportError, first_of, nearest
+from advsweep.names import COLLAPSED
 from advsweep.store import RunRecord, Status, Store
 from advsweep.store.imported import IMPORTED, is_calibration, is_imported, setting_leaves
-from advsweep.store.records import COLLAPSED
 from advsweep.store.sanity import HASH
 from advsweep.tasks.controls import CONTROL, titled
 

@@ -46,7 +46,8 @@ from advsweep.report.tables.build import build_report
 from advsweep.report.tables.rows import BASE, short_name
 from advsweep.report.tables.types import Report, count_states
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.store.records import TuningRecord, seed_order
+from advsweep.store.seeds import seed_order
+from advsweep.store.tuning_records import TuningRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float

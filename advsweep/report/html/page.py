@@ -44,7 +44,7 @@ from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Report, Subject
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.races import read_race
-from advsweep.store.records import show_seed
+from advsweep.store.seeds import show_seed
 from advsweep.writing import Entry, Line, Mark, Table, show, show_value
 
 # Largest number of points of a curve, and of what a run has spent along its training.

@@ -42,7 +42,7 @@ from advsweep.statistics.comparison import (
 )
 from advsweep.store import RunRecord, Status
 from advsweep.store.imported import is_imported, setting_leaves
-from advsweep.store.records import SeedKey
+from advsweep.store.seeds import SeedKey
 from advsweep.tasks import TASKS
 
 # What a seed determines: the problems, and the weights that a training starts from.

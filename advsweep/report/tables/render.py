@@ -13,7 +13,7 @@ from advsweep.report.tables.comparison import find_marks, show_seeds
 from advsweep.report.tables.notes import LEGEND, difference_notes, notes, provenance
 from advsweep.report.tables.types import Cell, Difference, Report
 from advsweep.statistics import Comparison
-from advsweep.store.records import UnknownSeed
+from advsweep.store.seeds import UnknownSeed
 from advsweep.writing import (
     Document,
     Entry,

@@ -24,7 +24,7 @@ from advsweep.report.tables.types import Cell, Row, Subject
 from advsweep.statistics import mean_over_problems, student_t_interval
 from advsweep.statistics.intervals import ROUNDING
 from advsweep.store import EvaluationRecord, RunRecord
-from advsweep.store.records import SeedKey, UnknownSeed
+from advsweep.store.seeds import SeedKey, UnknownSeed
 
 if TYPE_CHECKING:
     from advsweep.tasks.base import Floor

@@ -13,7 +13,7 @@ from advsweep.report.data.columns import Column
 from advsweep.report.data.runs import Group, key_order
 from advsweep.statistics import Comparison, RankInterval
 from advsweep.store import Status
-from advsweep.store.records import SeedKey, UnknownSeed
+from advsweep.store.seeds import SeedKey, UnknownSeed
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from advsweep.components import Plain
 from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.machine import memory_kills
-from advsweep.store import Failure, Status, owners
+from advsweep.store import Failure, Status, lease_guard
 from advsweep.sweep.events import DISK_FULL, OUT_OF_MEMORY, UNRECORDED
 from advsweep.sweep.executors.base import Executor, Handle, QueueExecutor
 from advsweep.sweep.planning.versions import replaced_runs
@@ -259,7 +259,9 @@ class Worker:
             return
         self._silent_since = now if self._silent_since is None else self._silent_since
         if now - self._silent_since > SILENT_SECONDS:
-            reason = f"gave no sign of life for {owners.LEASE.total_seconds():g} s and was killed"
+            reason = (
+                f"gave no sign of life for {lease_guard.LEASE.total_seconds():g} s and was killed"
+            )
             self.cause = FailureCause(Failure.KILLED, reason)
             self.handle.kill()
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from advsweep.backends.base import evaluation_stage
 from advsweep.errors import StoreUnavailableError
 from advsweep.evaluation.run_evaluator import Evaluator
-from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
-from advsweep.store.records import SELECTED
+from advsweep.names import ACR, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
 from advsweep.sweep.stop_request import RunStopped
 
 if TYPE_CHECKING:
@@ -129,8 +128,8 @@ class StoreReporter:
         self._add_scores(step, values)
         selected = self._evaluator.selected_step() if step == self._run.steps else None
         if selected is not None:
-            self._points.append((SELECTED, step, selected))
-            self._store.metrics.set_summaries(self._run_id, {SELECTED: selected})
+            self._points.append((SELECTED_STEP, step, selected))
+            self._store.metrics.set_summaries(self._run_id, {SELECTED_STEP: selected})
             self.log(f"step {selected} has the best pass@1 on validation problems")
         self._write(stage="training")
 

@@ -17,9 +17,8 @@ from advsweep import errors
 from advsweep.components import Plain
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.machine import git_state
-from advsweep.names import ALL_WRONG, REWARD_MEAN, RUN_LOG
+from advsweep.names import ALL_WRONG, COLLAPSED, REWARD_MEAN, RUN_LOG
 from advsweep.store import Failure, Status
-from advsweep.store.records import COLLAPSED
 from advsweep.store.run_folders import claim_folder
 from advsweep.store.runs import DEFINITION, PARTS, PROGRAM, REVISIONS, SOURCES
 from advsweep.store.sanity import title_of

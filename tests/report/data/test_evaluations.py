@@ -7,8 +7,8 @@ import math
 import pytest
 
 from advsweep.errors import ReportError
+from advsweep.names import SELECTED_STEP
 from advsweep.report.tables.build import build_report
-from advsweep.store.records import SELECTED
 
 
 def values(lab, *columns):
@@ -78,7 +78,7 @@ def test_columns_of_the_step_that_validation_problems_chose(lab):
     run = lab.run(solved=(2, 0))
     lab.evaluate(run, "between", 5, (4, 1), right=[[3, 1], [1]], kl=[0.5, 0.25])
     lab.evaluate(run, "validated", 20, (4, 4), prompt="other ", split="validation")
-    lab.store.metrics.set_summaries(run, {SELECTED: 5})
+    lab.store.metrics.set_summaries(run, {SELECTED_STEP: 5})
     names = ("pass@1@selected", "pass@1", "kl/base@selected", "pass@2[level=1]@selected")
     found = values(lab, *names, "entropy/right_rarefied[m=2]@selected")
     # Of 1 + 3 samples, 2 have the one right answer with a chance of 1/2.
@@ -89,6 +89,6 @@ def test_an_evaluation_that_has_the_validation_problems_is_not_that_of_the_step(
     """As `advsweep eval` with other settings may make, of all held-out problems."""
     run = lab.run(solved=(2, 0))
     lab.evaluate(run, "validated", 20, (4, 4), split="validation")
-    lab.store.metrics.set_summaries(run, {SELECTED: 20})
+    lab.store.metrics.set_summaries(run, {SELECTED_STEP: 20})
     with pytest.raises(ReportError, match=r"evaluation\.select_on chooses steps"):
         values(lab, "pass@1@selected")

@@ -6,7 +6,7 @@ import pytest
 
 from advsweep.report.data.runs import parse_where
 from advsweep.report.tables.build import build_report
-from advsweep.store.records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
+from advsweep.store.tuning_records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
 NOISE = {"name": "noise", "false_positives": 0.1}
 

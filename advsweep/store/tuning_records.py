@@ -1,0 +1,151 @@
+"""The tuning of a sweep: the values that each arm tried, their scores, and its choice.
+
+A sweep keeps it in its spec. What the spec of a store from elsewhere holds is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from advsweep.errors import first_of
+
+# The key of a sweep's spec.
+TUNE_KEY = "tune"
+
+
+class ValueState(StrEnum):
+    """How far the runs of an arm with one value are.
+
+    `OPEN`: some are still to be trained. `FAILED`, `PRUNED`: some failed or were stopped early.
+    `UNMEASURED`: some lack a finite value of the metric. Only those that are `DONE` may be chosen.
+    """
+
+    OPEN = "open"
+    DONE = "done"
+    FAILED = "failed"
+    PRUNED = "pruned"
+    UNMEASURED = "unmeasured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedValue:
+    """One value of an arm's grid.
+
+    Attributes:
+        scores: the metric of each tuning seed, in their order; empty unless its runs are done.
+    """
+
+    value: float
+    state: ValueState
+    scores: tuple[float, ...] = ()
+
+    @property
+    def score(self) -> float | None:
+        """The mean over the tuning seeds."""
+        return math.fsum(self.scores) / len(self.scores) if self.scores else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedArm:
+    """The tuning of one arm.
+
+    Attributes:
+        name: the arm, such as `grpo` or `grpo group_size=8`.
+        grid: its values, ascending.
+        chosen: None before all its runs are over, or if none of its values may be chosen.
+    """
+
+    name: str
+    grid: Sequence[TunedValue]
+    chosen: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return any(each.state is ValueState.OPEN for each in self.grid)
+
+    @property
+    def choice(self) -> str:
+        """Its choice in words: `0.0004`, `0.0004 (edge)` of the grid, `none` or `open`."""
+        if self.chosen is None:
+            return "open" if self.is_open else "none"
+        at_edge = self.chosen in (self.grid[0].value, self.grid[-1].value)
+        return f"{self.chosen:g}{' (edge)' if at_edge else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRecord:
+    """The tuning of a sweep.
+
+    Attributes:
+        key: the key that was tuned.
+        metric: what decided, at the last step.
+        lower: whether a lower metric is better.
+        seeds: the tuning seeds.
+        sweep: the sweep of the tuning runs.
+        arms: in the order of the sweep.
+    """
+
+    key: str
+    metric: str
+    lower: bool
+    seeds: tuple[int, ...]
+    sweep: str
+    arms: Sequence[TunedArm]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every arm has its choice, or can have none."""
+        return not any(arm.is_open for arm in self.arms)
+
+    @property
+    def title(self) -> str:
+        """What was tuned, and how."""
+        seeds = first_of(map(str, self.seeds), 4)
+        return f"{self.key} tuned for each arm by {self.metric} on seeds {seeds} ({self.sweep})"
+
+    @property
+    def text(self) -> str:
+        """The choices in a line."""
+        return f"{self.title}: {', '.join(f'{arm.name} {arm.choice}' for arm in self.arms)}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record in JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def of_spec(cls, spec: Mapping[str, Any]) -> Self | None:
+        """Return the tuning in the spec of a sweep; None without one that advsweep wrote."""
+        try:
+            node = spec[TUNE_KEY]
+            arms = []
+            for arm in node["arms"]:
+                grid = [
+                    TunedValue(
+                        value=_number(each["value"]),
+                        state=ValueState(each["state"]),
+                        scores=tuple(map(_number, each["scores"])),
+                    )
+                    for each in arm["grid"]
+                ]
+                chosen = next((each.value for each in grid if each.value == arm["chosen"]), None)
+                arms.append(TunedArm(name=str(arm["name"]), grid=grid, chosen=chosen))
+            return cls(
+                key=str(node["key"]),
+                metric=str(node["metric"]),
+                lower=bool(node["lower"]),
+                seeds=tuple(map(int, node["seeds"])),
+                sweep=str(node["sweep"]),
+                arms=arms,
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(value)
+    return value
