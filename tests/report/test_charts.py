@@ -322,7 +322,8 @@ def test_a_pdf_has_a_page_for_each_figure(data, tmp_path):
 def test_figures_without_data_are_left_out_of_a_page(lab):
     lab.run("grpo", solved=None, points=[("reward/mean", 1, 0.5)])
     figures = collect_figures(data_of(lab), [], {})
-    assert [chart.name for chart in figures.charts] == ["curves"]
+    assert "curves" in {chart.name for chart in figures.charts}
+    assert {"passk", "diversity", "acr", "forest"} <= figures.skipped.keys()
     reason = figures.skipped["passk"]
     assert reason.startswith("no run of demo was evaluated after its training")
     assert figures.names_by_reason()[reason] == ["passk", "diversity"]
