@@ -67,7 +67,7 @@ _SHORT = 12  # characters of a file's hash in a store
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceCode:
     """The source of a component or a program.
 
     Attributes:
@@ -77,7 +77,7 @@ class Source:
     files: Mapping[str, str]
 
     @classmethod
-    def of(cls, files: Mapping[str, str]) -> Source:
+    def of(cls, files: Mapping[str, str]) -> SourceCode:
         """Return the source of some files, which `known_source` then knows."""
         source = cls(dict(files))
         _known[source.digest] = source
@@ -96,10 +96,10 @@ class Source:
 
 
 # Sources by their digest, so that a digest in an identity can be described.
-_known: dict[str, Source] = {}
+_known: dict[str, SourceCode] = {}
 
 
-def known_source(digest: str) -> Source:
+def known_source(digest: str) -> SourceCode:
     """Return the source with a digest that this process has computed."""
     return _known[digest]
 
@@ -124,7 +124,7 @@ def _is_own_or_standard(top: str) -> bool:
 class _Hashed:
     """A source with the specs that its modules had: a module that is loaded anew has another."""
 
-    source: Source
+    source: SourceCode
     specs: Mapping[str, ModuleSpec | None]
 
     @property
@@ -136,7 +136,7 @@ _by_class: dict[type, _Hashed] = {}
 _own_classes: set[type] = set()
 
 
-def source_of(cls: type) -> Source | None:
+def source_of(cls: type) -> SourceCode | None:
     """Return the source of a class; None if all of it is advsweep's or Python's.
 
     The files are read once per process: what a process has imported stays the same when they
@@ -176,7 +176,7 @@ def _text_of(cls: type) -> str:
         ) from error
 
 
-def source_of_files(files: Iterable[Path], folder: Path, roots: Sequence[Path] = ()) -> Source:
+def source_of_files(files: Iterable[Path], folder: Path, roots: Sequence[Path] = ()) -> SourceCode:
     """Return the source of a program: some files, and what they import or call.
 
     Args:
@@ -206,9 +206,9 @@ class _Reading:
     _seen: set[str] = field(default_factory=set)
     _specs: dict[str, ModuleSpec | None] = field(default_factory=dict)
 
-    def finish(self) -> Source:
+    def finish(self) -> SourceCode:
         """Return the source, after everything that the files lead to."""
-        return Source.of(self._files)
+        return SourceCode.of(self._files)
 
     def add_text(self, name: str, text: str) -> None:
         self._files[name] = hashlib.sha256(text.encode()).hexdigest()

@@ -16,7 +16,7 @@ import pytest
 from advsweep.components import SOURCE, Component, identity_of, without_sources
 from advsweep.errors import ConfigError
 from advsweep.estimators import ESTIMATORS
-from advsweep.sources import LARGE_BYTES, Source, named_files, source_of, source_of_files
+from advsweep.sources import LARGE_BYTES, SourceCode, named_files, source_of, source_of_files
 
 CLASS = """
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def part(imports: str = "", base: str = "Component") -> str:
     return CLASS.format(imports=imports, base=base)
 
 
-def source_in(folder: Path, module: str = "part", cls: str = "Part") -> Source:
+def source_in(folder: Path, module: str = "part", cls: str = "Part") -> SourceCode:
     """The source of a class as a new process computes it."""
     for name in [n for n in sys.modules if n.split(".")[0] == folder.name]:
         del sys.modules[name]
@@ -67,7 +67,7 @@ def source_in(folder: Path, module: str = "part", cls: str = "Part") -> Source:
     return source
 
 
-def names_in(source: Source, folder: Path) -> set[str]:
+def names_in(source: SourceCode, folder: Path) -> set[str]:
     return {name.replace(folder.name, "NAME") for name in source.files}
 
 

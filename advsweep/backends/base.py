@@ -25,7 +25,7 @@ from advsweep.components import (
     without_sources,
 )
 from advsweep.errors import ConfigError
-from advsweep.sources import Source, known_source
+from advsweep.sources import SourceCode, known_source
 from advsweep.tasks.controls import CONTROL, Control
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class NamedSource(NamedTuple):
     """The source of a component, with the component's name."""
 
     name: str
-    source: Source
+    source: SourceCode
 
 
 class _Settings(NamedTuple):
@@ -472,7 +472,7 @@ class Backend(Component):
         """Return a config with a value for every key, from what `training_config` left of it."""
         return config
 
-    def program(self, run: Run) -> Source | None:
+    def program(self, run: Run) -> SourceCode | None:
         """Return the source of the program that trains a run; None if advsweep trains it."""
         return None
 

@@ -22,7 +22,7 @@ from advsweep.tasks.dataset_columns import SOLUTION_COLUMNS
 from advsweep.tasks.dataset_forms import Form, FormError, Given, recognise, shown_rows
 from advsweep.tasks.dataset_names import GOLDS, WORKED, plain_name
 from advsweep.tasks.dataset_problems import make_problems
-from advsweep.tasks.dataset_rows import HUB, Rows, Source, absolute, refuse_url
+from advsweep.tasks.dataset_rows import HUB, Rows, RowSource, absolute, refuse_url
 from advsweep.tasks.verifiers.base import Verifier
 from advsweep.tasks.verifiers.number_reader import read_quantity
 from advsweep.yaml_files import yaml_literal
@@ -147,7 +147,7 @@ def propose(
         settings["gold_column"] = gold
     place = absolute(data)
     _hint_at_hub(data, place)
-    rows = Source(place, str(settings.get("subset", ""))).read(
+    rows = RowSource(place, str(settings.get("subset", ""))).read(
         str(settings.get("train_split", "train"))
     )
     form = _form(rows, settings)
@@ -240,7 +240,7 @@ def _splits(place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the option that names the split of held-out problems; none for a file."""
     if Path(place).is_file() or "held_out_data" in settings or "held_out_split" in settings:
         return {}
-    source = Source(place, str(settings.get("subset", "")))
+    source = RowSource(place, str(settings.get("subset", "")))
     for split in _HELD_OUT_SPLITS:
         try:
             source.read(split)

@@ -26,7 +26,7 @@ REACH = 2.0
 Values = Sequence[float | None]
 
 
-class Verdict(StrEnum):
+class DuelVerdict(StrEnum):
     """What a comparison has shown; `EQUAL`: the difference is smaller than the margin."""
 
     ABOVE = "above"
@@ -49,7 +49,7 @@ class Duel:
     """
 
     looks: Sequence[Look]
-    verdict: Verdict
+    verdict: DuelVerdict
     is_racing: bool
     missing: int | None
 
@@ -57,24 +57,24 @@ class Duel:
 def judge_duel(differences: Sequence[float], *, alpha: float, margin: float, most: int) -> Duel:
     """Judge a difference by its values so far, of at most `most`."""
 
-    def judge(low: float, high: float) -> Verdict:
+    def judge(low: float, high: float) -> DuelVerdict:
         if low > 0:
-            return Verdict.ABOVE
+            return DuelVerdict.ABOVE
         if high < 0:
-            return Verdict.BELOW
-        return Verdict.EQUAL if max(-low, high) < margin else Verdict.OPEN
+            return DuelVerdict.BELOW
+        return DuelVerdict.EQUAL if max(-low, high) < margin else DuelVerdict.OPEN
 
     looks = confidence_sequence(differences, alpha)
     if not looks:
-        return Duel(looks, Verdict.OPEN, is_racing=True, missing=None)
+        return Duel(looks, DuelVerdict.OPEN, is_racing=True, missing=None)
     n, last = len(differences), looks[-1]
-    if (verdict := judge(last.low, last.high)) is not Verdict.OPEN:
+    if (verdict := judge(last.low, last.high)) is not DuelVerdict.OPEN:
         return Duel(looks, verdict, is_racing=False, missing=0)
     missing = None
     for later in range(n + 1, most + 1):
         half = half_width(last.sd, later, alpha)
         ends = max(last.low, last.mean - half), min(last.high, last.mean + half)
-        if judge(*ends) is not Verdict.OPEN:
+        if judge(*ends) is not DuelVerdict.OPEN:
             missing = later - n
             break
     # Giving up makes no verdict false. Of those to come it loses about 1 %, and where there is no
@@ -120,7 +120,7 @@ class Standing:
     def is_equal(self) -> bool:
         """Whether it is equal to the baseline or to the best within the margin."""
         duels = (self.to_baseline, self.to_leader)
-        return any(duel is not None and duel.verdict is Verdict.EQUAL for duel in duels)
+        return any(duel is not None and duel.verdict is DuelVerdict.EQUAL for duel in duels)
 
 
 def failure_bound(failed: int, seeds: int, alpha: float = 0.05) -> float:
@@ -182,7 +182,7 @@ def judge_race(
 
     leader = max(range(arms), key=lead)
     to_leader = {arm: compare(arm, leader) for arm in range(arms) if arm != leader}
-    worse = Verdict.ABOVE if lower else Verdict.BELOW
+    worse = DuelVerdict.ABOVE if lower else DuelVerdict.BELOW
     duels = [*to_baseline.items(), *to_leader.items()]
     beaten = {arm for arm, duel in duels if duel.verdict is worse and arm != leader}
     # Nothing can be settled earlier, so that each arm has as many seeds.
@@ -207,7 +207,7 @@ def judge_race(
 
     places = {leader: Place.BEST}
     for arm, duel in to_leader.items():
-        is_equal = duel.verdict is Verdict.EQUAL
+        is_equal = duel.verdict is DuelVerdict.EQUAL
         places[arm] = Place.WORSE if arm in beaten else Place.EQUAL if is_equal else Place.OPEN
     return [
         Standing(

@@ -18,7 +18,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.machine import usable_cores
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.dataset_problems import DataTask, Problems, make_problems, template
-from advsweep.tasks.dataset_rows import HUB, Source, absolute, refuse_url
+from advsweep.tasks.dataset_rows import HUB, RowSource, absolute, refuse_url
 from advsweep.tasks.rewards import RewardedTask
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
 from advsweep.tasks.verifiers.pool import pool_for
@@ -118,7 +118,7 @@ class Dataset(RewardedTask, DataTask):
 
     def absent(self) -> tuple[str, ...]:
         places = {"data": self.data, "held_out_data": self.held_out_data}
-        absent = {k: place for k, place in places.items() if place and not Source(place).is_here}
+        absent = {k: place for k, place in places.items() if place and not RowSource(place).is_here}
         if self.level_file and not Path(self.level_file).exists():
             absent["level_file"] = self.level_file
         return tuple(f"task.{key}={place}" for key, place in absent.items())

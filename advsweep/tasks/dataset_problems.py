@@ -27,7 +27,7 @@ from advsweep.tasks.dataset_columns import (
 )
 from advsweep.tasks.dataset_entries import Entry, Gap, read_entry, text_hash
 from advsweep.tasks.dataset_forms import FormError, shown_rows
-from advsweep.tasks.dataset_rows import Rows, Source
+from advsweep.tasks.dataset_rows import Rows, RowSource
 from advsweep.yaml_files import read_yaml
 
 QUESTION, TESTS = "{question}", "{tests}"
@@ -165,7 +165,7 @@ def make_problems(task: DataTask) -> Problems:
     """
     places = (task.data, task.held_out_data, task.level_file)
     options = tuple((field.name, getattr(task, field.name)) for field in fields(DataTask))
-    return _make(options, tuple(Source(place).changed for place in places))
+    return _make(options, tuple(RowSource(place).changed for place in places))
 
 
 @functools.lru_cache(_KEPT)
@@ -178,7 +178,7 @@ def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Pro
     task = SimpleNamespace(**dict(options))
     train, held_out = _read(task)
     levels: dict[str, int] = {}
-    for row in Source(task.level_file).read("") if task.level_file else ():
+    for row in RowSource(task.level_file).read("") if task.level_file else ():
         if not isinstance(row.get("level"), int) or "id" not in row:
             raise ConfigError(
                 f"task.level_file: expected lines with an id and a level, a whole number, in "
@@ -212,7 +212,7 @@ def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Pro
 
 def _read(task: SimpleNamespace) -> tuple[Rows, Rows]:
     """Return the rows of both splits; no held-out rows if they are cut from the training rows."""
-    source, other = Source(task.data, task.subset), Source(task.held_out_data, task.subset)
+    source, other = RowSource(task.data, task.subset), RowSource(task.held_out_data, task.subset)
     held_out = other if other.place else source
     if not task.train_split:
         return [], held_out.read(task.held_out_split)

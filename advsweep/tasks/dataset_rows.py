@@ -42,7 +42,7 @@ _EXPECTED = (
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """The place of some rows.
 
     Attributes:

@@ -30,7 +30,7 @@ import numpy as np
 from scipy import stats
 
 from advsweep import load_metrics
-from advsweep.statistics.racing import Standing, Verdict, judge_race, level_of
+from advsweep.statistics.racing import DuelVerdict, Standing, judge_race, level_of
 from advsweep.statistics.sequences import confidence_sequence
 
 FOLDER = Path(__file__).resolve().parent
@@ -138,8 +138,8 @@ def find_rare_failures(races: int) -> Iterator[dict[str, Any]]:
                 "loss": LOSS,
                 "margin": RARE_MARGIN,
                 "races": races,
-                "equal": verdicts.count(Verdict.EQUAL) / races,
-                "below": verdicts.count(Verdict.BELOW) / races,
+                "equal": verdicts.count(DuelVerdict.EQUAL) / races,
+                "below": verdicts.count(DuelVerdict.BELOW) / races,
                 "seeds": float(np.median([end[1].seeds for end in ends])),
             }
 
@@ -184,8 +184,8 @@ def race_many(arms: int, effect: float, margin: float, most: int, races: int) ->
     seeds = [sum(have) / arms for _, have in ends]
     low, median, high = np.quantile(seeds, [0.25, 0.5, 0.75])
     return {
-        "power": found.count(Verdict.ABOVE) / races,
-        "equal": found.count(Verdict.EQUAL) / races,
+        "power": found.count(DuelVerdict.ABOVE) / races,
+        "equal": found.count(DuelVerdict.EQUAL) / races,
         "low": float(low),
         "median": float(median),
         "high": float(high),
@@ -240,8 +240,8 @@ def race_trained(races: int) -> Iterator[dict[str, Any]]:
             "sd": float(difference.std(ddof=1)),
             "effect": float(difference.mean() / difference.std(ddof=1)),
             "skewness": float(stats.skew(difference)),
-            "above": verdicts.count(Verdict.ABOVE) / races,
-            "below": verdicts.count(Verdict.BELOW) / races,
+            "above": verdicts.count(DuelVerdict.ABOVE) / races,
+            "below": verdicts.count(DuelVerdict.BELOW) / races,
             "fixed": planned,
             "most": most,
             "low": float(low),

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from advsweep.statistics.racing import Place, Verdict, failure_bound, judge_race, level_of
+from advsweep.statistics.racing import DuelVerdict, Place, failure_bound, judge_race, level_of
 
 SETTINGS = {"margin": 0.5, "alpha": 0.05}
 
@@ -41,7 +41,7 @@ def test_arms_end_as_they_are_settled_and_the_others_go_on():
     looks = raced(drawn([0, 5, 1, 4.8], most=30, spread=0.5))
     last = looks[-1]
     # The third is worse than the best, whatever the baseline may be.
-    assert verdicts(last)[1:] == [Verdict.ABOVE, Verdict.OPEN, Verdict.ABOVE]
+    assert verdicts(last)[1:] == [DuelVerdict.ABOVE, DuelVerdict.OPEN, DuelVerdict.ABOVE]
     assert [own.place for own in last[:3]] == [Place.WORSE, Place.BEST, Place.WORSE]
     assert not any(own.is_racing for own in last)
     # All have as many seeds before anything can be settled; then those that lag behind end.
@@ -52,17 +52,17 @@ def test_arms_end_as_they_are_settled_and_the_others_go_on():
 def test_small_differences_are_equal_and_others_are_not():
     means, most = [0, 0, 0.1], 30
     last = raced(drawn(means, most, spread=0.1))[-1]
-    assert verdicts(last)[1:] == [Verdict.EQUAL, Verdict.EQUAL]
+    assert verdicts(last)[1:] == [DuelVerdict.EQUAL, DuelVerdict.EQUAL]
     assert {own.place for own in last} == {Place.BEST, Place.EQUAL}
     assert max(own.seeds for own in last) < most
     narrow = raced(drawn([0, 2], most, spread=0.1), margin=0.01)[-1]
-    assert verdicts(narrow)[1] is Verdict.ABOVE
+    assert verdicts(narrow)[1] is DuelVerdict.ABOVE
 
 
 def test_an_arm_is_given_up_where_no_seeds_that_are_left_would_settle_it():
     """Its difference is far smaller than the spread, and the margin as well."""
     last = raced(drawn([0, 0], most=20), margin=0.001)[-1]
-    assert verdicts(last)[1] is Verdict.OPEN
+    assert verdicts(last)[1] is DuelVerdict.OPEN
     assert not last[1].is_racing
     assert last[1].seeds < 20
 
@@ -70,7 +70,7 @@ def test_an_arm_is_given_up_where_no_seeds_that_are_left_would_settle_it():
 @pytest.mark.parametrize("lower", [False, True])
 def test_the_best_is_the_one_with_the_better_metric(lower):
     last = raced(drawn([0, 5, -5], spread=0.5), lower=lower)[-1]
-    assert verdicts(last)[1:] == [Verdict.ABOVE, Verdict.BELOW]
+    assert verdicts(last)[1:] == [DuelVerdict.ABOVE, DuelVerdict.BELOW]
     assert [own.place for own in last].index(Place.BEST) == (2 if lower else 1)
 
 
@@ -107,7 +107,7 @@ def test_alike_arms_are_told_apart_at_any_look_with_probability_alpha():
         found = [judge_race(own, margin=1e-9, alpha=0.05) for own in rotated]
         duels = [own.to_leader for standings in found for own in standings if own.to_leader]
         duels += [own.to_baseline for own in found[0] if own.to_baseline]
-        wrong += any(duel.verdict is not Verdict.OPEN for duel in duels)
+        wrong += any(duel.verdict is not DuelVerdict.OPEN for duel in duels)
     assert wrong / races <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / races)
 
 

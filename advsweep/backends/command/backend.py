@@ -34,7 +34,7 @@ from advsweep.errors import CheckpointError, ConfigError, UnknownNameError, near
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sources import Source
+    from advsweep.sources import SourceCode
     from advsweep.tasks.base import Sampler, Task
 
 # Stands for the folder of a run where that is not known; nothing is in it.
@@ -144,7 +144,7 @@ class Command(Backend):
         template = self.places()["template"]
         return values_of(run, self.parameters, directory, template, identity=run.identity)
 
-    def program(self, run: Run) -> Source | None:
+    def program(self, run: Run) -> SourceCode | None:
         # Without consent no file is read that a store names.
         if allowed_places(self.content) is None:
             return None

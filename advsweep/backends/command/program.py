@@ -18,7 +18,7 @@ from advsweep.errors import ConfigError
 from advsweep.logs import READERS
 from advsweep.sources import (
     SHELL,
-    Source,
+    SourceCode,
     is_output,
     named_files,
     source_of,
@@ -49,7 +49,7 @@ def working_folder(template: Template, values: Values, places: Mapping[str, str]
 
 def source_of_program(
     template: Template, values: Values, places: Mapping[str, str]
-) -> Source | None:
+) -> SourceCode | None:
     """Return the source of a command; None if it names no file.
 
     Args:
@@ -72,7 +72,7 @@ def source_of_program(
     reader = source_of(READERS.get(template.log.kind, where="metrics.kind"))
     if reader is not None:
         found |= {f"reader {name}": digest for name, digest in reader.files.items()}
-    return Source.of(found) if found else None
+    return SourceCode.of(found) if found else None
 
 
 def _named_files(argv: Sequence[str], folder: Path) -> Iterator[Path]:

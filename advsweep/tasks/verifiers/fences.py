@@ -25,7 +25,7 @@ _IMPLICIT = {"__name__", "__file__", "__doc__", "__builtins__", "__annotations__
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """A fenced block.
 
     Attributes:
@@ -59,9 +59,9 @@ def find_program(completion: str, names: Collection[str]) -> str:
     return _with_needs(modules, place)
 
 
-def fenced_blocks(text: str) -> list[Block]:
+def fenced_blocks(text: str) -> list[CodeBlock]:
     """Return the fenced blocks of a text; the last one may have no end."""
-    blocks: list[Block] = []
+    blocks: list[CodeBlock] = []
     lines = text.split("\n")
     number = 0
     while number < len(lines):
@@ -72,7 +72,7 @@ def fenced_blocks(text: str) -> list[Block]:
         content, number = _content(lines, number, opening)
         language = _language(opening["info"])
         inner = fenced_blocks(content) if language in _DOCUMENTS else []
-        blocks += inner or [Block(language, content)]
+        blocks += inner or [CodeBlock(language, content)]
     return blocks
 
 
@@ -124,7 +124,7 @@ class _Module:
     has_effect: bool
 
 
-def _module(block: Block) -> _Module | None:
+def _module(block: CodeBlock) -> _Module | None:
     try:
         tree = ast.parse(block.text)
         table = symtable.symtable(block.text, "<answer>", "exec")

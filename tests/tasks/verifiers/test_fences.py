@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.tasks.verifiers.fences import Block, fenced_blocks, find_program
+from advsweep.tasks.verifiers.fences import CodeBlock, fenced_blocks, find_program
 
 F = "def f(x):\n    return x"
 
@@ -105,9 +105,9 @@ def test_a_script_in_two_blocks_is_joined() -> None:
         ("", []),
         ("``x``", []),
         ("a ~~~ b", []),
-        ("```", [Block("", "")]),
-        ("```c++\nx\n```\n```\ny", [Block("c++", "x"), Block("", "y")]),
+        ("```", [CodeBlock("", "")]),
+        ("```c++\nx\n```\n```\ny", [CodeBlock("c++", "x"), CodeBlock("", "y")]),
     ],
 )
-def test_blocks(text: str, blocks: list[Block]) -> None:
+def test_blocks(text: str, blocks: list[CodeBlock]) -> None:
     assert fenced_blocks(text) == blocks
