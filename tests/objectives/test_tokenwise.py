@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -411,13 +409,3 @@ def test_rollouts_without_a_token_add_nothing(spec: dict[str, Any], random_input
         assert (first[name][~kept] == 0).all()
         first[name] = first[name][kept]
     torch.testing.assert_close(first, second)
-
-
-@pytest.mark.parametrize("name", sorted(OBJECTIVES.modules))
-def test_its_docstring_has_the_loss_and_when_to_use_it(name: str) -> None:
-    """The reference shows both."""
-    text = inspect.getdoc(OBJECTIVES.get(name)) or ""
-    assert re.search(r"\n\n(    .*\n)+(.*\n)*\nWhen to use it: ", text), (
-        f"write into the docstring of {OBJECTIVES.get(name).__name__}, below its first line\n\n"
-        "    loss = ...\n\nWhen to use it: ...\n"
-    )
