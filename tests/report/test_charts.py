@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import Bbox
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError
@@ -275,19 +275,19 @@ def test_rounding_errors_of_the_layout_do_not_change_the_file(data, tmp_path, mo
     """The layout solver adds in no fixed order, and the ids of an SVG are hashes of positions."""
     chart = collect("acr", data)
     write([chart], tmp_path / "plain.svg")
-    lay_out = Figure.draw_without_rendering
+    lay_out = ConstrainedLayoutEngine.execute
 
     def move(box):
         return Bbox(box.get_points() * (1 + 1e-14))
 
-    def other_bits(figure):
-        lay_out(figure)
+    def other_bits(layout, figure):
+        lay_out(layout, figure)
         for part in figure.subfigs:
             part.bbox_relative.set_points(move(part.bbox_relative).get_points())
         for axes in figure.axes:
             axes.set_position(move(axes.get_position()))
 
-    monkeypatch.setattr(Figure, "draw_without_rendering", other_bits)
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", other_bits)
     write([chart], tmp_path / "other.svg")
     assert (tmp_path / "plain.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError, FitError
-from advsweep.report.data import columns
+from advsweep.report.data import evaluation_sources
 from advsweep.statistics import pass_at_k
 from advsweep.statistics.pass_laws import LAWS, compare_laws, fit_pass_at_k
 
@@ -138,4 +138,17 @@ def test_a_curve_that_does_not_rise_is_refused() -> None:
 
 
 def test_names() -> None:
-    assert columns.LAWS == LAWS
+    assert evaluation_sources.LAWS == LAWS
+
+
+def test_without_resamples_the_fit_is_the_same_and_has_no_interval() -> None:
+    problems = evaluated(60)
+    fit = fit_pass_at_k(KS[:7], problems, resamples=0)
+    with_intervals = fit_pass_at_k(KS[:7], problems)
+    for estimate, other in zip(
+        (fit.a, fit.b, fit.c), (with_intervals.a, with_intervals.b, with_intervals.c), strict=True
+    ):
+        assert estimate.value == other.value
+        assert math.isnan(estimate.low)
+        assert math.isnan(estimate.high)
+    assert (fit.mse, fit.r_squared) == (with_intervals.mse, with_intervals.r_squared)

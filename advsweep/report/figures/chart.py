@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +113,8 @@ class Chart:
 
     Attributes:
         notes: sentences about the numbers, in the caption.
-        records: the numbers as records with equal keys.
+        make_records: makes the numbers as records with equal keys; for `records`, since some take
+            seconds that a picture does not need.
         columns: the number of panels next to each other.
         name: the figure's name on the command line.
     """
@@ -120,9 +122,14 @@ class Chart:
     title: str
     panels: Sequence[Panel]
     notes: Sequence[str] = ()
-    records: Sequence[Record] = field(default_factory=list)
+    make_records: Callable[[], Sequence[Record]] = list
     columns: int = 1
     name: str = ""
+
+    @cached_property
+    def records(self) -> Sequence[Record]:
+        """The numbers of the figure, with equal keys."""
+        return self.make_records()
 
     @property
     def caption(self) -> str:

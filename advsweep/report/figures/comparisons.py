@@ -91,7 +91,7 @@ def forest(
             *describe_unknown_seeds(report),
             *remarks,
         ],
-        records=records.to_dict("records"),
+        make_records=lambda: records.to_dict("records"),
         panels=[
             _forest_panel(name, own, labels, margins.get(name, 0.0), is_named=name == outcomes[0])
             for name, own in zip(outcomes, by_outcome, strict=True)
@@ -244,7 +244,7 @@ def acr(data: FigureData) -> chart.Chart:
     return chart.Chart(
         title=f"{data.name}: early collapse and final accuracy",
         notes=notes,
-        records=[point | fields for point in points.to_dict("records")],
+        make_records=lambda: [point | fields for point in points.to_dict("records")],
         panels=[
             chart.Panel(
                 title=title,

@@ -181,7 +181,9 @@ def _fixed(figure: Figure) -> Figure:
     The layout solver adds numbers in no fixed order; without rounding, the last bit of a position
     could change the ids in the file.
     """
-    figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.execute(figure)
     figure.set_layout_engine("none")
     for part in figure.subfigs:
         # The positions of axes are relative to these.

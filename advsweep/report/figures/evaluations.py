@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,14 +11,17 @@ import pandas as pd
 
 from advsweep.errors import FitError, ReportError
 from advsweep.report.data.columns import MOST_OF_SAMPLES
+from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import EvaluatedRow, FigureData
-from advsweep.statistics import mean_over_problems, pass_at_k
+from advsweep.statistics import mean_over_problems
 from advsweep.statistics.pass_laws import PowerLaw, fit_pass_at_k
 from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+    Ks = Int[np.ndarray, " points"]
 
 # With at most this many rows the caption has the parameters of their laws.
 _DESCRIBED = 8
@@ -26,59 +30,82 @@ _DESCRIBED = 8
 _RESAMPLED_FROM = 15
 
 
+@dataclass(frozen=True)
+class _FittedRow:
+    """pass@k of a row over k, and the law of its mean over seeds.
+
+    Attributes:
+        means: the mean over the problems for each seed and k.
+        fitted: what the law is fitted to: a line for each problem where its intervals come from
+            resampled problems, or else one line.
+        law: without intervals, which pictures do not show and which take most of the time; None
+            where no law can be fitted.
+        refused: why there is no law; empty with one.
+    """
+
+    label: str
+    ks: Ks
+    means: Float[np.ndarray, "seeds points"]
+    fitted: Float[np.ndarray, "lines points"]
+    law: PowerLaw | None
+    refused: str = ""
+
+    @classmethod
+    def fit(cls, row: EvaluatedRow, ks: Ks) -> _FittedRow:
+        by_seed = _pass_at_ks(row.evaluations, ks)
+        means = mean_over_problems(by_seed)
+        lines = by_seed.mean(axis=0).T
+        # Resampling needs enough problems, and a pass@k of each of them.
+        if len(lines) < _RESAMPLED_FROM or np.isnan(lines).any():
+            lines = means.mean(axis=0, keepdims=True)
+        try:
+            law = fit_pass_at_k(ks, lines, resamples=0)
+        except FitError as error:
+            return cls(row.label, ks, means, lines, None, str(error))
+        return cls(row.label, ks, means, lines, law)
+
+    def law_with_intervals(self) -> PowerLaw | None:
+        return None if self.law is None else fit_pass_at_k(self.ks, self.fitted)
+
+    def describe(self) -> str:
+        if self.law is None:
+            return f"no line for {self.label}: {self.refused}"
+        a, b, c = self.law.a.value, self.law.b.value, self.law.c.value
+        return f"law of {self.label}: a {a:.3g}, b {b:.3g}, c {c:.3g}, R² {self.law.r_squared:.4f}"
+
+
 def passk(data: FigureData) -> chart.Chart:
     """Draw pass@k over k after training, with shifted power laws fitted to it."""
     rows = data.evaluated_rows()
     # Laws are fitted to all samples, of which the largest k are too noisy to show.
-    fitted = _powers_of_two(_fewest_samples(rows))
+    fitted_ks = _powers_of_two(_fewest_samples(rows))
     ks = _powers_of_two(_largest_k(rows))
+    fitted = [_FittedRow.fit(row, fitted_ks) for row in rows]
+    notes = [row.describe() for row in fitted if row.law is None or len(rows) <= _DESCRIBED]
     scores: list[tuple[str, int, float]] = []
-    laws: dict[str, PowerLaw | None] = {}
-    refused: dict[str, str] = {}
-    notes: list[str] = []
-    for row in rows:
-        each = _pass_at_ks(row.evaluations, fitted)
-        means = mean_over_problems(each)
-        scores += [(row.label, int(k), v) for own in means for k, v in zip(ks, own, strict=False)]
-        try:
-            law = laws[row.label] = _fit_law(fitted, each, means)
-        except FitError as error:
-            laws[row.label], refused[row.label] = None, str(error)
-            notes.append(f"no line for {row.label}: {error}")
-            continue
-        if len(rows) <= _DESCRIBED:
-            a, b, c = (f"{estimate.value:.3g}" for estimate in (law.a, law.b, law.c))
-            notes.append(f"law of {row.label}: a {a}, b {b}, c {c}, R² {law.r_squared:.4f}")
+    for row in fitted:
+        for means in row.means:
+            scores += _scores(row.label, ks, means)
     for name, (_, floors) in data.floors.items():
         values = [[f.pass_at(int(k), r.problem_ids).mean() for k in ks] for r, f in floors]
-        scores += [(name, int(k), v) for k, v in zip(ks, np.mean(values, axis=0), strict=True)]
+        scores += _scores(name, ks, np.mean(values, axis=0))
         notes.append(f"dotted: {name}, {floors[0][1].help}")
     table = chart.means(pd.DataFrame(scores, columns=["row", "k", "value"]), "row", "k")
-    records = []
-    for record in table.to_dict("records"):
-        fit = laws.get(record["row"])
-        record["law"] = None if fit is None else float(fit.pass_at_k(record["k"]))
-        record |= chart.estimate_fields(fit, "a", "b", "c")
-        record |= {name: getattr(fit, name, None) for name in ("mse", "r_squared", "resampled")}
-        records.append({**record, "refused": refused.get(record["row"])})
     styles = {row.label: row.style for row in rows}
     styles |= {name: style for name, (style, _) in data.floors.items()}
     is_floor = table["row"].isin(list(data.floors))
     bands = chart.lines(table[~is_floor], styles, "k", chart.BANDED)
+    dotted = chart.lines(table[is_floor], styles, "k", chart.DOTTED)
     dense = np.geomspace(ks[0], ks[-1], 60)
-    series = [
-        *bands,
-        *chart.lines(table[is_floor], styles, "k", chart.DOTTED),
-        *(
-            chart.Series(label, styles[label], dense, law.pass_at_k(dense), chart.FIT)
-            for label, law in laws.items()
-            if law is not None
-        ),
+    laws = {row.label: row.law for row in fitted}
+    curves = [
+        chart.Series(label, styles[label], dense, law.pass_at_k(dense), chart.FIT)
+        for label, law in laws.items()
+        if law is not None
     ]
     low, high = chart.limits(bands)
-    thin = f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted[-1]}"
     panel = chart.Panel(
-        series=series,
+        series=[*bands, *dotted, *curves],
         x_label="k",
         y_label="pass@k",
         x_scale="log",
@@ -87,12 +114,33 @@ def passk(data: FigureData) -> chart.Chart:
         within=(0.0, 1.0),
         height=3.2,
     )
+    thin = f"thin lines: exp(-a (k+c)^-b), fitted to the means at k = 1, 2, ..., {fitted_ks[-1]}"
     return chart.Chart(
         title=f"{data.name}: pass@k on {rows[0].evaluations[0].task}",
         notes=[*_seeds_note(rows, "bands"), thin, *notes],
-        records=records,
+        make_records=lambda: _passk_records(table, fitted),
         panels=[panel],
     )
+
+
+def _scores(label: str, ks: Ks, means: Iterable[float]) -> Iterator[tuple[str, int, float]]:
+    """Yield the mean of each k; those of larger k are left out."""
+    for k, mean in zip(ks, means, strict=False):
+        yield label, int(k), mean
+
+
+def _passk_records(table: pd.DataFrame, fitted: Sequence[_FittedRow]) -> list[chart.Record]:
+    """Return the means with the law of each row."""
+    laws = {row.label: row.law_with_intervals() for row in fitted}
+    refused = {row.label: row.refused or None for row in fitted}
+    records = []
+    for record in table.to_dict("records"):
+        law = laws.get(record["row"])
+        record["law"] = None if law is None else float(law.pass_at_k(record["k"]))
+        record |= chart.estimate_fields(law, "a", "b", "c")
+        record |= {name: getattr(law, name, None) for name in ("mse", "r_squared", "resampled")}
+        records.append({**record, "refused": refused.get(record["row"])})
+    return records
 
 
 def _seeds_note(rows: Sequence[EvaluatedRow], what: str) -> list[str]:
@@ -104,7 +152,7 @@ def _fewest_samples(rows: Sequence[EvaluatedRow]) -> int:
     return min(int(record.n.max(initial=0)) for row in rows for record in row.evaluations)
 
 
-def _powers_of_two(most: int) -> Int[np.ndarray, " points"]:
+def _powers_of_two(most: int) -> Ks:
     """Return 1, 2, 4, ... up to a number."""
     return 2 ** np.arange(max(most, 1).bit_length())
 
@@ -120,22 +168,10 @@ def _largest_k(rows: Sequence[EvaluatedRow]) -> int:
 
 
 def _pass_at_ks(
-    records: Sequence[EvaluationRecord], ks: Sequence[int] | Int[np.ndarray, " points"]
+    records: Sequence[EvaluationRecord], ks: Iterable[int]
 ) -> Float[np.ndarray, "records points problems"]:
     """Return pass@k of each evaluation, k and problem."""
-    return np.array([[pass_at_k(r.n, r.c, int(k)) for k in ks] for r in records])
-
-
-def _fit_law(
-    ks: Int[np.ndarray, " points"],
-    each: Float[np.ndarray, "records points problems"],
-    means: Float[np.ndarray, "records points"],
-) -> PowerLaw:
-    """Fit a law to the mean over seeds, by problem where that is possible."""
-    of_problems = each.mean(axis=0).T
-    # Resampling needs enough problems, and a pass@k of each of them.
-    whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
-    return fit_pass_at_k(ks, of_problems if whole else means.mean(axis=0))
+    return np.stack([PassAtK(int(k)).by_problem(records) for k in ks], axis=1)
 
 
 def diversity(data: FigureData) -> chart.Chart:
@@ -171,7 +207,7 @@ def diversity(data: FigureData) -> chart.Chart:
     return chart.Chart(
         title=f"{data.name}: accuracy and diversity",
         notes=_seeds_note(rows, "intervals"),
-        records=table.to_dict("records"),
+        make_records=lambda: table.to_dict("records"),
         panels=panels,
         columns=2,
     )

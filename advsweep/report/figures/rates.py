@@ -103,7 +103,7 @@ def rate(data: FigureData, x: str | None = None, metric: str | None = None) -> c
     return chart.Chart(
         title=f"{data.name}: {metric} over {key}",
         notes=[f"lines: means; small points: seeds; rings: {rings}"],
-        records=means.to_dict("records"),
+        make_records=lambda: means.to_dict("records"),
         panels=[
             chart.Panel(
                 series=series,
@@ -189,7 +189,7 @@ def frontier(
             "intervals over the seeds that have it there; in the legend: the mean over the points",
             *fewer,
         ],
-        records=records,
+        make_records=lambda: records,
         panels=[
             chart.Panel(series=upper, y_label=metric, x_limits=x_limits, height=3.1),
             chart.Panel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 from advsweep.errors import ReportError, first_of
 from advsweep.report.data.column_choice import results_first
 from advsweep.report.data.columns import parse_column, range_of
+from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
 
@@ -31,81 +32,92 @@ def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> ch
     if not metrics:
         raise ReportError(f"no run of {data.name} recorded any of {', '.join(STANDARD)}")
     styles = {row.label: row.style for row in data.distinct_rows()}
-    tables = {metric: _means(data, metric, smooth) for metric in metrics}
-    lines = {metric: chart.lines(table, styles, "step") for metric, table in tables.items()}
+    series = {metric: data.series(metric) for metric in metrics}
+    tables = {metric: _means(data, metric, series[metric], smooth) for metric in metrics}
     every = pd.concat([table.assign(metric=metric) for metric, table in tables.items()])
-    smoothed = []
+    notes = chart.seeds_note(every.groupby(["metric", "row"])["n"].max(), "bands")
     if smooth > 1:
         last = f"the mean of its last {smooth} steps"
-        smoothed = [f"each run is smoothed: {last}; evaluations are not"]
+        notes.append(f"each run is smoothed: {last}; evaluations are not")
+    for metric in metrics:
+        notes += _early_notes(data, metric, series[metric])
+    columns = ["metric", "row", "step", "mean", "low", "high", "n"]
     return chart.Chart(
         title=f"{data.name}: training curves",
-        notes=[
-            *chart.seeds_note(every.groupby(["metric", "row"])["n"].max(), "bands"),
-            *smoothed,
-            *_early_notes(data, metrics),
-        ],
-        records=every[["metric", "row", "step", "mean", "low", "high", "n"]].to_dict("records"),
+        notes=notes,
+        make_records=lambda: every[columns].to_dict("records"),
         panels=[
-            chart.Panel(
-                title=metric,
-                series=own,
-                x_label="training step",
-                y_limits=chart.limits(own),
-                within=range_of(metric),
-                height=2.3 if len(metrics) > 1 else 3.0,
-            )
-            for metric, own in lines.items()
+            _panel(metric, chart.lines(tables[metric], styles, "step"), is_single=len(metrics) == 1)
+            for metric in metrics
         ],
         columns=chart.grid_columns(len(metrics)),
     )
 
 
-def _early_notes(data: FigureData, metrics: Sequence[str]) -> list[str]:
-    """Return a sentence for each metric that some runs have to an earlier step than others."""
-    notes = []
-    for metric in metrics:
-        last = {
-            run_id: int(steps[np.isfinite(values)][-1])
-            for run_id, (steps, values) in data.series(metric).items()
-            if np.isfinite(values).any()
-        }
-        latest = max(last.values(), default=0)
-        early = [
-            f"{row.label} (run {run.id} at step {last[run.id]} of {latest})"
-            for row in data.rows
-            for run in row.runs
-            if run.id in last and last[run.id] < latest and not row.group.get("steps")
-        ]
-        if early:
-            notes.append(
-                f"ended early, so that later means are without them: {metric} of "
-                f"{first_of(early, _NAMED)}"
-            )
-    return notes
+def _panel(metric: str, lines: Sequence[chart.Series], *, is_single: bool) -> chart.Panel:
+    return chart.Panel(
+        title=metric,
+        series=lines,
+        x_label="training step",
+        y_limits=chart.limits(lines),
+        within=range_of(metric),
+        height=3.0 if is_single else 2.3,
+    )
 
 
-def _means(data: FigureData, metric: str, smooth: int) -> pd.DataFrame:
+def _early_notes(data: FigureData, metric: str, series: Mapping[int, Curve]) -> list[str]:
+    """Return a sentence on the runs that have a metric to an earlier step than others, if any."""
+    last = {
+        run_id: int(steps[np.isfinite(values)][-1])
+        for run_id, (steps, values) in series.items()
+        if np.isfinite(values).any()
+    }
+    latest = max(last.values(), default=0)
+    early = [
+        f"{row.label} (run {run.id} at step {last[run.id]} of {latest})"
+        for row in data.rows
+        for run in row.runs
+        if run.id in last and last[run.id] < latest and not row.group.get("steps")
+    ]
+    if not early:
+        return []
+    listed = first_of(early, _NAMED)
+    return [f"ended early, so that later means are without them: {metric} of {listed}"]
+
+
+def _means(data: FigureData, metric: str, series: Mapping[int, Curve], smooth: int) -> pd.DataFrame:
     """Return the mean over seeds of each `row` that has a metric, at each `step`.
 
     Args:
+        series: the metric's curve of each run.
         smooth: the number of steps in the running mean of each run; fewer at its start.
 
     Raises:
         ReportError: it is not a number anywhere.
     """
-    found = data.series(metric)
     column = parse_column(metric)
     if column is not None and column.of_one_evaluation is not None:
         # Evaluations are few and far between: a mean over them would be of the whole training.
         smooth = 1
-    parts = []
-    for label, run in ((row.label, run) for row in data.rows for run in row.runs):
-        if run.id in found:
-            steps, values = found[run.id]
-            smoothed = running_mean(steps, values, smooth)
-            parts.append(pd.DataFrame({"row": label, "step": steps, "value": smoothed}))
-    means = chart.means(pd.concat(parts), "row", "step")
+    # One frame of all points, as a frame of each run takes longer than all else here.
+    labels = []
+    steps = []
+    values = []
+    for row in data.rows:
+        for run in row.runs:
+            if run.id in series:
+                run_steps, run_values = series[run.id]
+                labels.append(np.full(len(run_steps), row.label, dtype=object))
+                steps.append(run_steps)
+                values.append(running_mean(run_steps, run_values, smooth))
+    points = pd.DataFrame(
+        {
+            "row": np.concatenate(labels),
+            "step": np.concatenate(steps),
+            "value": np.concatenate(values),
+        }
+    )
+    means = chart.means(points, "row", "step")
     means = means[means.groupby("row")["n"].transform("max") > 0]
     if means.empty:
         raise ReportError(f"{metric} is not a number at any step of any run of {data.name}")
