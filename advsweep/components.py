@@ -15,7 +15,6 @@ Only the standard library is imported here.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import types
 import typing
@@ -265,25 +264,6 @@ def parameters(
         }
         for f in dataclasses.fields(cls)
     ]
-
-
-# How a paragraph of a component's docstring begins, by what it says.
-_MARKS = {"source": "Source: ", "released": "Released code: ", "departures": "Departures: "}
-
-
-def sections(cls: type[Component]) -> dict[str, str]:
-    """Return what a component's docstring says: `description`, and each of `source`, `released`
-    and `departures` as one line; empty where it says nothing of it.
-    """
-    found: dict[str, list[str]] = {name: [] for name in ("description", *_MARKS)}
-    for paragraph in (inspect.getdoc(cls) or "").split("\n\n"):
-        about = [name for name, mark in _MARKS.items() if paragraph.startswith(mark)]
-        if about:
-            found[about[0]] += paragraph.removeprefix(_MARKS[about[0]]).split()
-        else:
-            found["description"].append(paragraph)
-    description = "\n\n".join(found.pop("description"))
-    return {"description": description} | {name: " ".join(words) for name, words in found.items()}
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ def objective_pages(figures: Path | None = None) -> dict[str, str]:
             values = dict(groups.member_values("objective", member))
             if member not in names:
                 keys = ", ".join(f"{key}={given}" for key, given in values.items() if key != "name")
-                comment = escape(groups.first_comment("objective", member))
-                presets[values["name"]].append([code(member), code(keys), comment])
+                summary = escape(groups.first_comment("objective", member))
+                presets[values["name"]].append([code(member), code(keys), summary])
         for name in names:
             objective = OBJECTIVES.build({"name": name})
             record = describe_objective(
@@ -54,12 +53,10 @@ def objective_pages(figures: Path | None = None) -> dict[str, str]:
                 weights = token_weights({name: objective}, CURVE)
                 write([draw_weights(weights, title)], figures / f"{name}.svg")
             pages[f"objectives/{name}.md"] = _page(record, presets[name], figures is not None)
-            block = re.search(r"(?:^    .*\n)+", record["description"], re.MULTILINE)
-            assert block is not None, f"{name}: the docstring has no equation"
             also = "".join(f", {preset[0]}" for preset in presets[name])
-            loss = "<br>".join(formula(line.strip()) for line in block[0].splitlines())
-            use = record["description"].partition(_USE)[2].partition("\n\n")[0]
-            rows.append([f"[`{name}`]({name}.md){also}", loss, sentence(use)])
+            loss = "<br>".join(formula(line) for line in objective.formula.splitlines())
+            link = f"[`{name}`]({name}.md){also}"
+            rows.append([link, loss, sentence(objective.when_to_use)])
     header = ("objective, presets", "loss of a token", "when to use it")
     parts = [
         "# Objectives\n",

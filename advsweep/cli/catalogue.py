@@ -10,7 +10,7 @@ from typing import Any
 
 from advsweep.cli import options
 from advsweep.cli.output import print_listing, warn
-from advsweep.components import Component, parameters, sections
+from advsweep.components import Component, parameters
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Race, Tune
 from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
@@ -106,11 +106,9 @@ def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Reco
             verifier = config[group].get("verifier", getattr(cls, "verifier", ""))
             record["data"] = config[group].get("data", "")
             record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
-        record["description"] = groups.first_comment(group, name) or (
-            summary_of(cls) if cls else ""
-        )
+        record["description"] = groups.first_comment(group, name) or (summary_of(cls) if cls else "")
         if group == "objective":
-            record["source"] = sections(cls)["source"] if cls else ""
+            record["source"] = getattr(cls, "source", "")
         records.append(record)
     return records
 

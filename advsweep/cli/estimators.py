@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from advsweep.bounds import LARGEST, is_bounded
 from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
-from advsweep.components import Component, parameters, sections
+from advsweep.components import Component, parameters
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses, masses
 from advsweep.errors import BatchError, ConfigError, nearest
@@ -218,7 +219,6 @@ def list_records() -> list[dict[str, Any]]:
 
 def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     """Return everything about an estimator that its page and `describe` print, in JSON types."""
-    text = sections(type(estimator))
     smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
     groups = {name: [reward] * group_size_of(estimator, 4) for name, reward in smallest.items()}
     groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
@@ -245,10 +245,10 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         **{key: getattr(estimator, key) for key in (*own, "exchangeable", "stateful")},
         "aliases": ESTIMATORS.aliases_of(estimator.name),
         "held": held(type(estimator)),
-        "description": text["description"],
-        "released": text["released"] or None,
+        "description": inspect.getdoc(type(estimator)) or "",
+        "released": estimator.released_code or None,
         "released_options": list(estimator.released_options),
-        "departures": text["departures"] or "none",
+        "departures": estimator.departures,
         "needs": sorted(estimator.needs),
         "uses": sorted(estimator.uses),
         "rewards": accepted,

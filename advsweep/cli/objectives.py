@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from advsweep.cli.estimators import print_parameters
 from advsweep.cli.output import echo, print_listing, show_number
-from advsweep.components import parameters, sections
+from advsweep.components import parameters
 from advsweep.objectives.base import LossInputs, Objective
 
 # Of a sampled token, under the weights that sampled it. Objectives with bounds on probabilities
@@ -84,15 +85,14 @@ def describe_objective(
         preset: what the objective's own file sets, in place of defaults.
         comment: what that file says of itself.
     """
-    text = sections(type(objective))
     weights = token_weights({"weight": objective}, RATIOS)
     both = zip(weights[: len(RATIOS)], weights[len(RATIOS) :], strict=True)
     return {
         "name": label,
         "preset": comment,
-        "description": text["description"],
-        "source": text["source"] or "not named",
-        "departures": text["departures"] or "none",
+        "description": _description(objective),
+        "source": objective.source or "not named",
+        "departures": objective.departures,
         "parameters": parameters(type(objective), preset),
         "options": objective.plain(),
         "weights": [
@@ -100,6 +100,19 @@ def describe_objective(
             for up, down in both
         ],
     }
+
+
+def _description(objective: Objective) -> str:
+    """Return summary, formula, use and the rest of the docstring, in paragraphs."""
+    summary, _, rest = (inspect.getdoc(type(objective)) or "").partition("\n\n")
+    paragraphs = [summary]
+    if objective.formula:
+        paragraphs.append(textwrap.indent(objective.formula, "    "))
+    if objective.when_to_use:
+        paragraphs.append(textwrap.fill(f"When to use it: {objective.when_to_use}", 95))
+    if rest:
+        paragraphs.append(rest)
+    return "\n\n".join(paragraphs)
 
 
 def print_objective(record: Mapping[str, Any]) -> None:

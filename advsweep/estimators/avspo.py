@@ -77,21 +77,6 @@ class AVSPO(StatefulEstimator[_Memory]):
     An all-wrong group gets minus what an all-correct one gets, whatever the anchor;
     |A| ≤ √(K/G) ≤ 1. Logged: `acr` (of the real rewards), `acr_after` (after augmentation),
     `tau` (the one of this step), `triggered` and `virtual` (K, 0 if not triggered).
-
-    Released code: another algorithm. If all rewards of a step are exactly 0, each group gets one
-    virtual reward of 1. If all are exactly 1, each gets one of 0. Aᵢ = (rᵢ - μ)/(s + 1e-4), μ
-    and s the mean and sample σ of these G + 1. Any other step is GRPO with the sample σ and that
-    ε. There is no threshold, no K, no strategy and no memory.
-
-    Departures: the paper prints no ε; 1e-8 is ours. The form of `exponential_decay`,
-    vₖ = exp(-k), is ours. Rewards below 0 are an extension. `random_uniform` draws from a
-    generator of its own, seeded by `seed` and the call's number. `all_wrong=constant` and
-    `threshold_rule=piecewise` are an earlier reading of ours. So is `count=scaled`,
-    K = min(G, max(1, ⌊λ G √ACR⌋)), which is kept since the paper contradicts itself. Its printed
-    K falls as α rises, but in words α = 0.3 augments too little and 1 too much, and an early
-    draft has a mean K of 2.1, 3.4, 4.8 and 6.3 for α = 0.3, 0.5, 0.7 and 1. `scaled` fits these
-    four at an ACR of 0.62 to 0.77. On the other hand K is about G in words where ACR is near 1,
-    which only the printed K is. So a sweep of α tests the print, one of λ the words.
     """
 
     name: ClassVar[str] = "avspo"

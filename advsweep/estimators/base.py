@@ -52,17 +52,18 @@ class Estimator(Component):
     A subclass sets `name`, implements `_advantages`, and may set the attributes below. `compute`
     checks the batch, passes its statistics on and applies the mask. An instance may narrow an
     attribute that depends on its options (see `_narrow`). Estimators of advsweep have those
-    up to `released_options` in `catalogue.toml`.
+    up to `departures` in `catalogue.toml`.
 
     Attributes:
         family: the heading under which listings show it.
         formula: the advantage in one line.
         paper, equation: the source of the formula.
         provenance: the sources of the defaults. OURS after another source means that the
-            defaults follow that source except as the docstring's `Departures` says. Empty:
-            no source is named.
+            defaults follow that source except as `departures` says. Empty: no source is named.
         released_options: options that reproduce the authors' released code where the defaults
             do not, as `-o` takes them; spaces separate several fields of one setting.
+        released_code: what the authors' released code does otherwise than the paper, in prose.
+        departures: where the defaults differ from the source, in prose.
         needs: the optional fields of `GroupBatch` that it requires.
         uses: the optional fields that it reads if they are given.
         minimum_group: the smallest group size for which it is defined.
@@ -85,6 +86,8 @@ class Estimator(Component):
     equation: ClassVar[str] = "no equation"
     provenance: ClassVar[tuple[Provenance, ...]] = ()
     released_options: ClassVar[tuple[str, ...]] = ()
+    released_code: ClassVar[str] = ""
+    departures: ClassVar[str] = "none"
     needs: ClassVar[frozenset[str]] = frozenset()
     uses: ClassVar[frozenset[str]] = frozenset()
     minimum_group: ClassVar[int] = 1
@@ -105,6 +108,8 @@ class Estimator(Component):
             cls.paper, cls.equation = row["paper"], row["equation"]
             cls.provenance = tuple(map(Provenance, row["defaults"]))
             cls.released_options = tuple(row.get("released", ()))
+            cls.released_code = row.get("released_code", "")
+            cls.departures = row["departures"]
 
     @final
     def __call__(self, batch: GroupBatch) -> PerRollout | PerToken:

@@ -43,8 +43,6 @@ class Reinforce(_Baseline):
     """The reward itself, without a baseline (Williams, 1992): Aᵢ = rᵢ.
 
     Not centred: a group of successes gets 1, not 0.
-
-    Departures: none.
     """
 
     name: ClassVar[str] = "reinforce"
@@ -57,8 +55,6 @@ class DrGRPO(_Baseline):
     """The reward less its group's mean: Aᵢ = rᵢ - p.
 
     Homogeneous groups get 0.
-
-    Departures: none; FADE's body calls this GRPO, its appendix the form with σ.
     """
 
     name: ClassVar[str] = "dr_grpo"
@@ -71,8 +67,6 @@ class MinBaseline(_Baseline):
     """The reward less the smallest one of its group: Aᵢ = rᵢ - min r.
 
     A mixed binary group gets its rewards, of masses p and 0; homogeneous groups get 0.
-
-    Departures: none; the paper has it in words.
     """
 
     name: ClassVar[str] = "min_baseline"
@@ -85,8 +79,6 @@ class ReLU(_Baseline):
     """The positive part of the centred reward: Aᵢ = max(0, rᵢ - p).
 
     Group masses are pq and 0. Homogeneous groups get 0.
-
-    Departures: none.
     """
 
     name: ClassVar[str] = "relu"
@@ -102,9 +94,6 @@ class GPG(_Baseline):
     With α = F = 1 it is `dr_grpo`, with F = σ `grpo`; what sets GPG apart is its loss.
     Homogeneous groups get 0. verl's code has `alpha=nonzero`: α is the number of rollouts of the
     batch over that of rewards other than 0.
-
-    Departures: α = 1 by default, as AAPO prints it. The paper's α makes up for groups without a
-    gradient; verl counts rewards of 0 instead.
     """
 
     name: ClassVar[str] = "gpg"
@@ -132,8 +121,6 @@ class RLOO(_Baseline):
 
     Its expected masses are pq without the factor 1-1/G of `dr_grpo`. Homogeneous groups
     get 0, and so does the only scorable rollout of a group.
-
-    Departures: none.
     """
 
     name: ClassVar[str] = "rloo"
@@ -149,8 +136,6 @@ class OPO(_Baseline):
     Lⱼ is the length of a rollout. b is the baseline of least variance if the squared norm of a
     rollout's gradient is proportional to its length. With equal lengths it is `dr_grpo`.
     Homogeneous groups get 0.
-
-    Departures: verl gives the only rollout of a group its reward, here it gets 0.
     """
 
     name: ClassVar[str] = "opo"
@@ -168,8 +153,6 @@ class ReMax(_Baseline):
 
     Homogeneous groups get 0 where the greedy rollout has the same reward. The rollout policy
     `greedy` draws it.
-
-    Departures: none.
     """
 
     name: ClassVar[str] = "remax"
@@ -194,9 +177,6 @@ class OptimalTokenBaseline(_Baseline):
     πᵢᵤ is the probability of the sampled token, Σ π² a sum over the vocabulary. Where one
     rollout alone has a token t, bₜ is 0: it gets its reward. Homogeneous groups get 0 at other
     tokens, ε aside.
-
-    Departures: none from verl's code without weights of importance sampling. The tokens of
-    several turns are counted one after another, as in its `tir_optimal_token_baseline`.
     """
 
     name: ClassVar[str] = "optimal_token_baseline"
@@ -232,11 +212,6 @@ class GRPO(StatefulEstimator[Moments]):
     With `scope=batch` σ is that of all rewards of the batch around their common mean, as in Lite
     PPO (arXiv:2508.08221) and TRL's `scale_rewards=batch`. With `scope=running` it is that of all
     rewards so far, this step's included, as ROLL has it.
-
-    Departures: none by default; of the papers AVSPO alone has an ε, without a number.
-    With `preset=trl` the numbers are TRL 1.16's to the last bit, noise on homogeneous groups
-    of 0.9 included; with `preset=verl` they are verl 0.9's to rounding. verl and A-GRAE's
-    code give a group of one its reward, which is not taken over.
     """
 
     name: ClassVar[str] = "grpo"

@@ -66,12 +66,6 @@ class FADE(StatefulEstimator[_Memory]):
 
     Group masses are p qᵅ and p qᵅ/δ. Homogeneous groups get 0 (`scope=group`). Logged:
     `alpha`, `delta`, `p_hat` and, where entropy is read, `h_hat`.
-
-    Departures: the algorithms name one mean reward for the whole batch (`scope=batch`); the
-    group's is taken here, as the paper's masses have it. The averages are as printed and keep
-    β = 2 % of the old value, though the text calls them smooth; `ema=slow` keeps 98 %. H₀ is
-    the first entropy seen unless it is given. `mode=entropy_only` lacks a formula in the
-    paper; ours is α = 1 + (α_max - 1) clip((Ĥ - H*)/(H₀ - H*), 0, 1).
     """
 
     name: ClassVar[str] = "fade"

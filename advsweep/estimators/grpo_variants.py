@@ -34,13 +34,6 @@ class AAPO(GRPO):
     is by index alone. Homogeneous groups get the margin, which is all 0 only if every
     rollout does as well as its reference. Advantages do not sum to 0 and are at most
     √(G-1) + max(|δ_low|, δ_high).
-
-    Released code: two scripts with two advantages. That of the 1.5B models has the sample σ and
-    ε = 1e-4; `preset=released` is the same. That of the 7B and Llama models divides by no σ,
-    against Eq. 5: Aᵢ = rᵢ - p + clip(...), so |A| ≤ 1 - 1/G + max(|δ_low|, δ_high) on rewards of
-    0 and 1.
-
-    Departures: none by default.
     """
 
     name: ClassVar[str] = "aapo"
@@ -91,11 +84,6 @@ class Intuitor(GRPO):
     The authors' reward is the mean over response tokens of logsumexp(z) - mean(z), z the
     logits, which is KL(uniform ‖ π) + log V; the constant cancels. The verifier's rewards are
     not read, so their collapse rate is undefined here. Groups of equal confidence get 0.
-
-    Released code: the authors' version on TRL has the sample σ and ε = 1e-4 (`preset=trl` is the
-    same). Their version on verl has ε = 1e-6 (`preset=verl`).
-
-    Departures: the default has the population σ without an ε, as `grpo` has it here.
     """
 
     name: ClassVar[str] = "intuitor"
@@ -118,11 +106,6 @@ class RENT(GRPO):
     equal entropy get 0.
 
     A rollout in which no answer can be read is rewarded with `no_answer` where that is given.
-
-    Released code: the sample σ and ε = 1e-6; in mathematics also `no_answer=-7`.
-
-    Departures: the default has the population σ without an ε, as `grpo` has it here, and treats
-    all rollouts alike.
     """
 
     name: ClassVar[str] = "rent"
@@ -165,9 +148,6 @@ class T2T(GRPO):
     K = 1 - α p L̄_S - α q L̄_F, the group masses are p q K / σ_R on both sides; α = 0 is `grpo`.
     An all-wrong group is pushed towards its longer responses and an all-correct one towards
     its shorter ones; a group of equal rewards and equal lengths gets 0.
-
-    Departures: the paper gives neither the scale of the lengths nor α. Ours are the longest
-    response of the group and 0.1.
     """
 
     name: ClassVar[str] = "t2t"
@@ -220,10 +200,6 @@ class GRPOLead(Estimator):
     All-wrong groups get 0, and so do all-correct groups of short responses. In long ones the
     shorter get more than the longer. Group masses without the length factor are w(p) c and
     w(q) c with c = √(pq (G-1)/G), ε aside.
-
-    Departures: none from the authors' code on rewards of 0 and 1. That code gives 0 to a response
-    without an answer, and -2 to one that also repeats itself, which such rewards do not tell
-    apart. Ours is the mean over fewer than three responses, where a group has no more.
     """
 
     name: ClassVar[str] = "grpo_lead"

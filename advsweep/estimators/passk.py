@@ -36,9 +36,6 @@ class PassKLOO(Estimator):
     verl's `grpo_passk` divides by the sample σ of the group + 1e-6: `scale=std`. A group without
     spread then gets 0, and so does a rollout that is alone in its block of k ≥ 2: nothing says
     how its reward compares.
-
-    Departures: none; FADE prints the mass summed over a block, k p q^(k-1). verl refuses groups of
-    one rollout with `scale=std`.
     """
 
     name: ClassVar[str] = "passk_loo"
@@ -93,8 +90,6 @@ class PassKAnalytic(Estimator):
     Group masses are p √((1-R)/R) on both sides; k = 1 is `grpo`. A group is all 0 when it
     is homogeneous, when F < k (every subset succeeds), or when its mask leaves fewer than
     k rollouts.
-
-    Departures: none; FADE gives no k, 4 is ours.
     """
 
     name: ClassVar[str] = "passk_analytic"
@@ -135,9 +130,6 @@ class PassKMix(PassKAnalytic):
     Aᵢ = p A⁽ᵏ⁾ᵢ + (1-p) A⁽¹⁾ᵢ, with A⁽ᵏ⁾ of `passk_analytic`, A⁽¹⁾ of `grpo` and the group's
     own p. Group masses are p (p A_s⁽ᵏ⁾ + q A_s⁽¹⁾) on both sides; k = 1 is `grpo`.
     Homogeneous groups get 0; where A⁽ᵏ⁾ is 0 for too few failures, (1-p) `grpo` is left.
-
-    Departures: exact at finite G, where FADE's derivation takes its limit; it gives no k, 4 is
-    ours.
     """
 
     name: ClassVar[str] = "passk_mix"

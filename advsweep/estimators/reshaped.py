@@ -29,9 +29,6 @@ class SkewR(Estimator):
     """Weight moved towards prompts of middling difficulty: Aᵢ = (rᵢ - p) √(pq), q = 1-p.
 
     Group masses are (pq)^1.5 on both sides. Homogeneous groups get 0.
-
-    Departures: none; the paper's "product of both" is read as that of the masses of
-    `dr_grpo` and `grpo`, as it prints.
     """
 
     name: ClassVar[str] = "skew_r"
@@ -48,9 +45,6 @@ class PowerNorm(Estimator):
 
     Group masses are (pq)^(1-γ) on both sides. On binary groups γ = 1/2 is `grpo`, 0
     `dr_grpo` and -1/2 `skew_r`. Homogeneous groups get 0.
-
-    Departures: the paper prints the failures' advantage without its minus sign, and no value
-    of γ; 1/2 is ours.
     """
 
     name: ClassVar[str] = "power_norm"
@@ -73,9 +67,6 @@ class PowerAlpha(Estimator):
     """Weight moved towards hard prompts: Aᵢ = C (rᵢ - p) (1-p)^(α-1).
 
     Group masses are C p qᵅ on both sides; α = 1 is `dr_grpo`. Homogeneous groups get 0.
-
-    Departures: C = 1 as in Algorithm 1; `normalize` takes the C of section 4.3, with which
-    the largest mass is 1/4 for any α.
     """
 
     name: ClassVar[str] = "power_alpha"
@@ -101,8 +92,6 @@ class EasyPower(PowerAlpha):
 
     The mirror image of `power_alpha`: group masses are C pᵅ q on both sides, α = 1 is
     `dr_grpo`. Homogeneous groups get 0.
-
-    Departures: C = 1 by default, as in `power_alpha`.
     """
 
     name: ClassVar[str] = "easy_power"
@@ -117,9 +106,6 @@ class AsymPowerAlpha(Estimator):
 
     With dᵢ = rᵢ - p. Group masses are p q^α_s and p^α_f q; α_s = α_f = 1 is `dr_grpo`.
     Homogeneous groups get 0.
-
-    Departures: none; the paper has no default exponents, 2 and 1 are ours. A larger α_s than α_f
-    does not by itself hold successes back more than failures, as the two have different bases.
     """
 
     name: ClassVar[str] = "asym_power_alpha"
@@ -141,8 +127,6 @@ class AsymGRPO(Estimator):
 
     Group masses are pq and pq/δ; δ = 1 is `dr_grpo` (`grpo` with `scale=std`). Homogeneous
     groups get 0.
-
-    Departures: none; the paper tries δ = 0.5 and has no default.
     """
 
     name: ClassVar[str] = "asym_grpo"
@@ -163,8 +147,6 @@ class MaxRL(Estimator):
 
     Group masses are q on both sides. Homogeneous groups get 0, so the expected masses are
     q - q^G and vanish with p.
-
-    Departures: none; the 0/0 of an all-wrong group reads as 0.
     """
 
     name: ClassVar[str] = "maxrl"
@@ -188,8 +170,6 @@ class BinaryContrastive(Estimator):
 
     Group masses are p on both sides of a mixed group. All-wrong groups get 0, all-correct
     ones 1: their failure term is empty, so expected masses are p and p - p^G.
-
-    Departures: none; taken literally where a centred form would give all-correct groups 0.
     """
 
     name: ClassVar[str] = "binary_contrastive"
@@ -220,10 +200,6 @@ class AsymRE(Estimator):
     Group masses with the group's mean as b are p (q-δ) and q (p+δ). Homogeneous groups get
     -δ there, all-correct ones too. With δ = 0, b the mean is `dr_grpo`, none `reinforce` and
     the minimum `min_baseline`.
-
-    Departures: none by default; δ has the sign that FADE prints and the size that it quotes.
-    The method's authors advise a baseline below the mean, which is δ < 0 here; its size in
-    their language-model runs is not in the text we have.
     """
 
     name: ClassVar[str] = "asym_re"
@@ -250,12 +226,6 @@ class Quantile(Estimator):
 
     The method's own paper is QAE (arXiv:2509.22611): the standard quantile at 0.4, divided by
     σ + ε. That is `convention=standard`, `tau=0.4`, `scale=std`. It is FADE's print with τ = 0.6.
-
-    Released code: QAE's, which interpolates between rewards as well.
-
-    Departures: FADE gives no value of τ; 1/2 is ours. FADE prints inf{x : CDF(x) ≥ 1-τ} for
-    binary rewards, taken here for graded rewards as well. `convention=standard` has τ for 1-τ;
-    both agree at τ = 1/2.
     """
 
     name: ClassVar[str] = "quantile"
@@ -292,14 +262,6 @@ class MCGRPO(Estimator):
 
     It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
     `median=midpoint`. Homogeneous groups get 0.
-
-    Departures: FADE leaves the median of an even number open, the lower one is ours; none
-    otherwise. MC-GRPO's own
-    paper (arXiv:2601.22582) is another weight: it draws G + 1 rollouts, takes the median of
-    that odd group, divides by the median absolute deviation + 1e-3 and leaves the median
-    rollout out of the loss; its GSM8K trainer also multiplies by (G+1)/(number of non-zero
-    advantages). On rewards of 0 and 1 that deviation is 0 in every mixed odd group, so |A| is
-    1000 for each rollout that differs from the median.
     """
 
     name: ClassVar[str] = "mc_grpo"
@@ -342,9 +304,6 @@ class PSR(Estimator):
     """Positive sample reinforcement: Aᵢ = 1 for successes, 0 for failures.
 
     Masses are p and 0, homogeneous groups included: it is `reinforce` on rewards of 0 and 1.
-
-    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
-    only name it. Both codes drop the failures from the batch, as `drop_zero_rows` does.
     """
 
     name: ClassVar[str] = "psr"
@@ -366,9 +325,6 @@ class NSR(PSR):
     """Negative sample reinforcement: Aᵢ = 0 for successes, -1 for failures.
 
     Masses are 0 and q, homogeneous groups included: it is `psr` less 1.
-
-    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
-    only name it. Both codes drop the successes from the batch, as `drop_zero_rows` does.
     """
 
     name: ClassVar[str] = "nsr"
@@ -382,9 +338,6 @@ class WReinforce(Estimator):
     """Failures in full and successes a little: Aᵢ = λ for successes, -1 for failures.
 
     Masses are λp and q, homogeneous groups included: it is λ `psr` + `nsr`.
-
-    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
-    only name it.
     """
 
     name: ClassVar[str] = "w_reinforce"
@@ -422,8 +375,6 @@ class Softmax(Estimator):
     That is the gradient of (1/β) log E exp(β r), and G/β times the default. Its paper has β = 2.
     The masses of a group are p q (e^β - 1)/(β (1 + p (e^β - 1))) per rollout. As β → 0 it is
     `dr_grpo`.
-
-    Departures: FADE has no value of β, 1 is ours, and calls the second limit the pass@k weight.
     """
 
     name: ClassVar[str] = "softmax"
@@ -449,13 +400,6 @@ class LogMeanExp(Estimator):
     With lme(x) = (1/β) log(mean of exp(β x)), each over its own count. Homogeneous groups
     get 0, and so does the only scorable rollout of a group. As β → 0 it is `rloo`/G, as
     β → ∞ `passk_loo`.
-
-    Departures: the paper's masses, p e^β/(p e^β + q) and q/(p e^β + q) summed over a group,
-    do not follow from this formula. They are exactly those of `variant=signed_softmax`,
-    Aᵢ = e^β/Z for successes and -1/Z for failures (binary rewards only). The paper's
-    derivation keeps the count G in both means, `loo_same_count`: Aᵢ grows by
-    log(G/(G-1))/β, which makes every advantage positive. RS-GRPO, which FADE cites for
-    log-mean-exp, has another weight: `softmax` with `normalise=rs`. β = 1 is ours.
     """
 
     name: ClassVar[str] = "log_mean_exp"

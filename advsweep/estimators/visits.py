@@ -47,11 +47,6 @@ class DCPO(StatefulEstimator[_VisitMemory]):
     from the prompt's own past. The table of visits grows with the number of different prompts
     and is part of every checkpoint. Logged: `visits`, the mean i of a step. The objective of the
     method is `adaptive_clipped`, and `method=dcpo` has both.
-
-    Departures: none from the authors' code on what it meets. Ours are three cases that it does
-    not. √vᵢ below 1e-12 counts as 0, so that equal rewards over all visits give exactly 0.
-    Groups of one prompt in a batch are visits in their order. A group without a scorable rollout
-    is no visit.
     """
 
     name: ClassVar[str] = "dcpo"
@@ -148,14 +143,6 @@ class HADW(StatefulEstimator[_RateMemory]):
         rule=window    C is the mean of the last `window` values of y, this step's included
 
     The paper's λ is 1.3. Its fixed C is `rate=0` with `c0`.
-
-    Released code: `rule=window` with a window of 10, λ = 1.5, sample σ and ε = 1e-6.
-
-    Departures: the paper prints no η, no window and no first C. Here C starts as the first
-    step's y. As printed, C never leaves a single starting value, of which σ is 0. So
-    `rule=paper` moves by `rate` until there are `window` values. The default is `ema`, which has
-    no open parameter but `rate`. FADE prints the failures' mass without the factor that its
-    formula gives it; the method's own paper modulates both.
     """
 
     name: ClassVar[str] = "ha_dw"

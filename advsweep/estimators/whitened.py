@@ -118,8 +118,6 @@ class ReinforcePP(_WhitenedReturns):
 
     verl: s² is the sample variance + 1e-8. OpenRLHF: s² is the population variance, at least
     1e-8, and |kᵢₜ| is at most 10.
-
-    Departures: β = 0 by default, as in verl; the paper and OpenRLHF have a KL in the reward.
     """
 
     name: ClassVar[str] = "reinforce_pp"
@@ -148,8 +146,6 @@ class ReinforcePPBaseline(_WhitenedReturns):
 
     verl: rᵢ and p are those of rewards less β Σₜ kᵢₜ. OpenRLHF: the KL comes after the baseline,
     dᵢₜ = rᵢ - p - β Σ_{u ≥ t} kᵢᵤ, one advantage per token. s and kᵢₜ are those of `reinforce_pp`.
-
-    Departures: verl gives the only rollout of a group its reward, here dᵢ = 0. β = 0 by default.
     """
 
     name: ClassVar[str] = "reinforce_pp_baseline"
@@ -188,9 +184,6 @@ class GDPO(GRPO):
 
     TRL (`multi_objective_aggregation=normalize_then_sum`): the sample σ, ε = 1e-4, and 1e-4 added
     to s. verl: the sample σ, ε = 1e-6, m and s over all tokens of the batch, 1e-8 added to s².
-
-    Departures: the paper prints no ε. By default σ is the population's without one, as in
-    `grpo`, and s is TRL's.
     """
 
     name: ClassVar[str] = "gdpo"
@@ -250,8 +243,6 @@ class Whitened(Wrapper):
     m and s are the mean and σ of Âᵢ over all rollouts of the batch, or over all its tokens. With
     the base `rloo` it is TRL's RLOO with `normalize_advantages`; frameworks that whiten
     advantages mostly do so over tokens.
-
-    Departures: the base is a choice here.
     """
 
     name: ClassVar[str] = "whitened"
@@ -278,9 +269,6 @@ class KLInReward(Wrapper):
     kᵢₜ estimates the KL of the policy from the reference model at token t. It is TRL's `beta` of
     RLOO with the base `rloo`, and verl's `use_kl_in_reward` with estimators of one advantage per
     rollout. `reinforce_pp` has an option of its own, which penalises each token.
-
-    Departures: β is constant; verl can adapt it. OpenRLHF subtracts the KL of the tokens to come
-    after the baseline, which is left out but for `reinforce_pp_baseline`.
     """
 
     name: ClassVar[str] = "kl_in_reward"

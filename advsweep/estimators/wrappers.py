@@ -85,8 +85,6 @@ class GRPON(Wrapper):
 
     Group masses are 0 and √(pq) on base `grpo`. The zeroed rollouts stay in the update:
     they count in its average and keep their KL and entropy terms.
-
-    Departures: the base is a choice here; the paper has `grpo`.
     """
 
     name: ClassVar[str] = "grpo_n"
@@ -103,9 +101,6 @@ class FilterDrop(Wrapper):
     A group has collapsed if the σ of its verdicts is below ε_acr; none of its rollouts is
     kept. Verdicts are the rewards, unless the batch has solve rates. Nothing is drawn instead, so
     the share of rollouts that are used is 1 - ACR.
-
-    Departures: the paper names it without a formula; ε_acr is its collapse threshold. The base
-    is a choice here, the paper has `grpo`.
     """
 
     name: ClassVar[str] = "filter_drop"
@@ -137,8 +132,6 @@ class PositiveDominant(Wrapper):
 
     Group masses are β√(pq) and √(pq) on base `grpo`, so a mixed group's advantages sum to
     more than 0. Homogeneous groups get what the base gives them.
-
-    Departures: the base is a choice here; the paper has `grpo`.
     """
 
     name: ClassVar[str] = "positive_dominant"
@@ -161,8 +154,6 @@ class NegativeDominant(PositiveDominant):
 
     Group masses are √(pq)/β and √(pq) on base `grpo`, so a mixed group's advantages sum to
     less than 0. Homogeneous groups get what the base gives them.
-
-    Departures: the base is a choice here; the paper has `grpo`.
     """
 
     name: ClassVar[str] = "negative_dominant"
@@ -180,8 +171,6 @@ class HardFocused(Wrapper):
 
     Group masses are γ√q on both sides on base `grpo`; with γ = 1/2 the magnitudes of a
     group sum to G√(1-p). It is the sample level of `a_grae` at ω = 1 then.
-
-    Departures: the base is a choice here; the paper has `grpo`.
     """
 
     name: ClassVar[str] = "hard_focused"
@@ -204,8 +193,6 @@ class EasyFocused(HardFocused):
 
     Group masses are γ√p on both sides on base `grpo`; with γ = 1/2 the magnitudes of a
     group sum to G√p. It is the sample level of `a_grae` at ω = 0 then.
-
-    Departures: the base is a choice here; the paper has `grpo`.
     """
 
     name: ClassVar[str] = "easy_focused"
@@ -231,12 +218,6 @@ class AGRAE(Wrapper):
 
     Group masses on a mixed group, base `grpo`: m_F = (ω√q + (1-ω)√p)/2 and
     m_S = m_F min(1, ω/α). With ω = 0 no success is reinforced.
-
-    Released code: the easy term is divided by 1 - √p + ε. ω is the mean of row means, and p is
-    always the row mean. A base with presets takes the sample σ and ε = 1e-6. As published, the
-    scripts never reach this formula and train `grpo` with that σ and ε.
-
-    Departures: none by default.
     """
 
     name: ClassVar[str] = "a_grae"
@@ -309,10 +290,6 @@ class EntropyShaped(Wrapper):
     Âᵢ the base's advantage of the rollout. The bonus is never negative: right answers gain most
     at uncertain tokens, and wrong answers lose least there. Since κ > 1, no sign changes, and an
     advantage of 0 stays 0, so collapsed groups stay collapsed. α = 0 is the base.
-
-    Departures: the entropies are those of sampling, at the sampling temperature. The paper takes
-    them from the policy in training, which differs from the second minibatch on. The base is a
-    choice here; the paper has `grpo` (with α = 0.4) and a critic's advantages (α = 0.1).
     """
 
     name: ClassVar[str] = "entropy_shaped"

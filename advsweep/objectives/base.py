@@ -105,10 +105,18 @@ class Objective(Component):
     KL penalty and entropy bonus, and leaves `_token_losses` to write.
 
     Attributes:
+        formula: the loss of a token in plain text; several lines where it has several parts.
+        when_to_use: for which training it is meant, in prose.
+        source: the papers, and the code, that it follows.
+        departures: where it differs from the source.
         treats_few_apart: whether the loss treats a few tokens of a minibatch otherwise, and one
             that is alone in it as these.
     """
 
+    formula: ClassVar[str] = ""
+    when_to_use: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    departures: ClassVar[str] = "none"
     treats_few_apart: ClassVar[bool] = False
 
     @property

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 class Clipped(WithRatio):
     """Clipped surrogate of PPO, GRPO and GSPO: a token stops where its ratio leaves the bounds.
 
-        loss = -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A)
-
-    When to use it: first; most results are stated for it. GSPO, the preset with the ratio of the
-    sequence, is meant for long answers and mixtures of experts.
-
     The ratio w is exp(l - l₀) per token, or exp(mean_t(l - l₀)) per sequence (GSPO). A token
     has no gradient when A > 0 and w > 1 + ε_high, or A < 0 and w < 1 - ε_low. Where A < 0 the
     token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy bonus are those
@@ -37,19 +32,26 @@ class Clipped(WithRatio):
     with sg stopping the gradient. A token is clipped by its own advantage and by the ratio of its
     sequence, and moves its own log-probability alone. If a rollout's advantages are equal, loss
     and gradient are those of GSPO.
-
-    Source: Schulman et al. 2017 (arXiv:1707.06347) Eq. 7; Shao et al. 2024
-    (arXiv:2402.03300) Eq. 3-4; Yu et al. 2025 (arXiv:2503.14476) Eq. 8; Liu et al. 2025
-    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7, and for GSPO-token Eq.
-    13-14; the dual clip is that of
-    Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take with 3.
-
-    Departures: with the sequence ratio every token carries its sequence's loss, so that
-    `seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length. Log-ratios
-    above 40 count as 40, without gradient, so that nothing overflows.
     """
 
     name: ClassVar[str] = "clipped"
+    formula: ClassVar[str] = "loss = -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A)"
+    when_to_use: ClassVar[str] = (
+        "first; most results are stated for it. GSPO, the preset with the ratio of the sequence, "
+        "is meant for long answers and mixtures of experts."
+    )
+    source: ClassVar[str] = (
+        "Schulman et al. 2017 (arXiv:1707.06347) Eq. 7; Shao et al. 2024 (arXiv:2402.03300) Eq. "
+        "3-4; Yu et al. 2025 (arXiv:2503.14476) Eq. 8; Liu et al. 2025 (arXiv:2503.20783); Zheng "
+        "et al. 2025 (arXiv:2507.18071) Eq. 5-7, and for GSPO-token Eq. 13-14; the dual clip is "
+        "that of Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take "
+        "with 3."
+    )
+    departures: ClassVar[str] = (
+        "with the sequence ratio every token carries its sequence's loss, so that "
+        "`seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length. "
+        "Log-ratios above 40 count as 40, without gradient, so that nothing overflows."
+    )
 
     clip_low: float = option(0.2, ge=0, le=1, help="ratios below 1 - this are clipped")
     clip_high: float = option(0.2, ge=0, help="ratios above 1 + this are clipped")
@@ -75,24 +77,28 @@ class Clipped(WithRatio):
 class AdaptiveClipped(Tokenwise):
     """Clipped surrogate whose bounds widen for tokens that were improbable when sampled.
 
-        loss = -min(w A, clip(w, low, high) A)
-        low = ½ + ½ √max(1 - 4 ε_low/q, 0)
-        high = min(½ + ½ √(1 + 4 ε_high/q), cap)
-
-    When to use it: if the fixed clip stops tokens early that the sampler found improbable. With
-    one update per batch and fresh rollouts no bound is reached.
-
     w = exp(l - l₀), q = exp(l₀); the bounds are roots of (w - 1) w q = -ε_low and +ε_high.
     Where A < 0 the token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy
     bonus are those of `Tokenwise`; the default sums over rollouts, so that a learning rate of
     SGD is for sums.
-
-    Source: DCPO (arXiv:2509.02333), dynamic adaptive clipping, and its authors' code.
-
-    Departures: log-ratios above 40 count as 40, without gradient, so that nothing overflows.
     """
 
     name: ClassVar[str] = "adaptive_clipped"
+    formula: ClassVar[str] = (
+        "loss = -min(w A, clip(w, low, high) A)\n"
+        "low = ½ + ½ √max(1 - 4 ε_low/q, 0)\n"
+        "high = min(½ + ½ √(1 + 4 ε_high/q), cap)"
+    )
+    when_to_use: ClassVar[str] = (
+        "if the fixed clip stops tokens early that the sampler found improbable. With one update "
+        "per batch and fresh rollouts no bound is reached."
+    )
+    source: ClassVar[str] = (
+        "DCPO (arXiv:2509.02333), dynamic adaptive clipping, and its authors' code."
+    )
+    departures: ClassVar[str] = (
+        "log-ratios above 40 count as 40, without gradient, so that nothing overflows."
+    )
 
     aggregation: Aggregation = option(
         "seq_sum_token_mean", help="how token losses become one number"
@@ -121,23 +127,23 @@ class AdaptiveClipped(Tokenwise):
 class Sapo(WithRatio):
     """SAPO: a soft gate in place of the clip.
 
-        loss = -(4/τ) σ(τ (w - 1)) A
-
-    When to use it: if a token should fade out rather than stop. The gate closes slowly: it is half
-    closed at w = 2.8, where the clip ends at 1.2, so that old rollouts want a smaller learning
-    rate.
-
     w is the importance ratio of `WithRatio`; τ is `tau_pos` where A > 0 and `tau_neg` elsewhere.
     The gradient is that of the ratio times 4 σ(1 - σ), which is 1 at w = 1 and falls on both
     sides. Aggregation, KL penalty and entropy bonus are those of `Tokenwise`.
-
-    Source: SAPO (arXiv:2511.20347); TRL's `loss_type="sapo"` and verl's `sapo`, which have the
-    same formula and defaults.
-
-    Departures: log-ratios above 40 count as 40, without gradient.
     """
 
     name: ClassVar[str] = "sapo"
+    formula: ClassVar[str] = "loss = -(4/τ) σ(τ (w - 1)) A"
+    when_to_use: ClassVar[str] = (
+        "if a token should fade out rather than stop. The gate closes slowly: it is half closed "
+        "at w = 2.8, where the clip ends at 1.2, so that old rollouts want a smaller learning "
+        "rate."
+    )
+    source: ClassVar[str] = (
+        "SAPO (arXiv:2511.20347); TRL's `loss_type=\"sapo\"` and verl's `sapo`, which have the "
+        "same formula and defaults."
+    )
+    departures: ClassVar[str] = "log-ratios above 40 count as 40, without gradient."
 
     tau_pos: float = option(
         1.0, gt=0, le=40, help="τ where A > 0: larger values close the gate sooner"
@@ -156,23 +162,25 @@ class Sapo(WithRatio):
 class Gmpo(Tokenwise):
     """GMPO: the geometric mean of a rollout's clipped ratios.
 
-        loss of a rollout = -exp(mean_t x) A
-        x = sgn(A) min(sgn(A) d, sgn(A) clip(d, -ε_low, ε_high))
-
-    When to use it: if single tokens with large ratios decide about whole rollouts; a geometric
-    mean follows them less than the mean of `clipped` does.
-
     d = l - l₀ is the log-ratio. With
     advantages per token A outside the exponential is their mean, and each token is clipped by its
     own. KL penalty and entropy bonus are those of `Tokenwise`. `loss/clip_fraction` counts every
     token with d outside the bounds.
-
-    Source: GMPO (arXiv:2507.20673) and verl's `geo_mean`, whose bounds are by default 0.2.
-
-    Departures: a mean of log-ratios above 40 counts as 40, without gradient.
     """
 
     name: ClassVar[str] = "gmpo"
+    formula: ClassVar[str] = (
+        "loss of a rollout = -exp(mean_t x) A\n"
+        "x = sgn(A) min(sgn(A) d, sgn(A) clip(d, -ε_low, ε_high))"
+    )
+    when_to_use: ClassVar[str] = (
+        "if single tokens with large ratios decide about whole rollouts; a geometric mean follows "
+        "them less than the mean of `clipped` does."
+    )
+    source: ClassVar[str] = (
+        "GMPO (arXiv:2507.20673) and verl's `geo_mean`, whose bounds are by default 0.2."
+    )
+    departures: ClassVar[str] = "a mean of log-ratios above 40 counts as 40, without gradient."
     aggregations: ClassVar[tuple[str, ...]] = ("seq_mean_token_mean", "seq_sum_token_mean")
 
     clip_low: float = option(0.4, ge=0, help="log-ratios below minus this are clipped")

@@ -24,24 +24,25 @@ if TYPE_CHECKING:
 class ClipCov(Clipped):
     """Clip-Cov: the clipped surrogate without some tokens of high covariance.
 
-        loss = 0 for the tokens drawn, that of `clipped` else
-        c = (A - mean A) (l - mean l)
-
-    When to use it: if entropy falls too fast. A few tokens whose advantage and probability are
-    both high cause most of the fall, and it leaves some of them out.
-
     With the covariance c = (A - mean A)(l - mean l) of a token, means over the tokens of the
     pass, max(1, ⌊`fraction` times their number⌋) of the tokens with `cov_low` < c < `cov_high` that
     the clip leaves are drawn; their loss is 0. The rest is that of `clipped`.
-
-    Source: Cui et al. 2025 (arXiv:2505.22617) and verl's `clip_cov`.
-
-    Departures: the draw is by the last digits of log π, so that a run repeats itself, and not by
-    torch's random numbers. `loss/clip_fraction` is that of the clip alone,
-    `loss/cov_fraction` the share of the drawn tokens.
     """
 
     name: ClassVar[str] = "clip_cov"
+    formula: ClassVar[str] = (
+        "loss = 0 for the tokens drawn, that of `clipped` else\nc = (A - mean A) (l - mean l)"
+    )
+    when_to_use: ClassVar[str] = (
+        "if entropy falls too fast. A few tokens whose advantage and probability are both high "
+        "cause most of the fall, and it leaves some of them out."
+    )
+    source: ClassVar[str] = "Cui et al. 2025 (arXiv:2505.22617) and verl's `clip_cov`."
+    departures: ClassVar[str] = (
+        "the draw is by the last digits of log π, so that a run repeats itself, and not by "
+        "torch's random numbers. `loss/clip_fraction` is that of the clip alone, "
+        "`loss/cov_fraction` the share of the drawn tokens."
+    )
     reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
@@ -67,21 +68,21 @@ class ClipCov(Clipped):
 class KlCov(Tokenwise):
     """KL-Cov: the unclipped surrogate, with a penalty on the tokens of largest covariance.
 
-        loss = -w A + penalty |l - l₀|    for the tokens of largest covariance
-        loss = -w A                       for all others
-
-    When to use it: if entropy falls too fast, and the tokens that cause it should train slower
-    rather than not at all, as with `clip_cov`.
-
     w = exp(l - l₀). With the covariance of `clip_cov`, the max(1, ⌊`fraction` times the number of
     tokens⌋) tokens of the largest have the loss -w A + `penalty` |l - l₀|.
-
-    Source: Cui et al. 2025 (arXiv:2505.22617) and verl's `kl_cov`.
-
-    Departures: log-ratios above 40 count as 40 in w, without gradient.
     """
 
     name: ClassVar[str] = "kl_cov"
+    formula: ClassVar[str] = (
+        "loss = -w A + penalty |l - l₀|    for the tokens of largest covariance\n"
+        "loss = -w A                       for all others"
+    )
+    when_to_use: ClassVar[str] = (
+        "if entropy falls too fast, and the tokens that cause it should train slower rather than "
+        "not at all, as with `clip_cov`."
+    )
+    source: ClassVar[str] = "Cui et al. 2025 (arXiv:2505.22617) and verl's `kl_cov`."
+    departures: ClassVar[str] = "log-ratios above 40 count as 40 in w, without gradient."
     reads_all: ClassVar[bool] = True
     treats_few_apart: ClassVar[bool] = True
 
@@ -106,12 +107,6 @@ M2poRule = Literal["drop", "released"]
 class M2po(Tokenwise):
     """M2PO: the surrogate with a bound on the second moment of the log-ratios.
 
-        loss = -w A                                  for the tokens kept, 0 for those dropped
-        loss = -min(w A, clip(w, e^-τ, e^τ) A)       for all, with `rule=released`
-
-    When to use it: for old rollouts. It bounds the spread of the ratios over the whole batch, and
-    touches no token while that is small, whatever its own ratio.
-
     w = exp(d), d = l - l₀. With `rule=drop` tokens of a pass are dropped, largest d² first, until
     the mean of d² over the rest is below `threshold`; one token always stays. `loss/clip_fraction`
     is the share of dropped tokens.
@@ -121,19 +116,29 @@ class M2po(Tokenwise):
     is the largest of their d² for which the mean of min(d², τ²) is below it, 0 if there is none,
     and these tokens are clipped there, the one that gives τ included. `loss/clip_fraction` is the
     share of clipped tokens.
-
-    Source: M2PO (arXiv:2510.01161); `drop` is the search of the mask in AReaL's code, `released`
-    `compute_m2po_policy_loss` of the authors' (Infini-AI-Lab/M2PO), with their M2_budget as
-    `threshold`.
-
-    Departures: `drop`, the default, is AReaL's and not the authors' code: it counts the tokens that
-    lead back to the sampler too, and drops where theirs clips. In theirs, in single precision,
-    rounding decides whether the token that gives τ is clipped; and a smallest clip range
-    (`miniclip_low`, `miniclip_high`), which their scripts do not set, is left out. Log-ratios
-    above 40 count as 40 in w, without gradient.
     """
 
     name: ClassVar[str] = "m2po"
+    formula: ClassVar[str] = (
+        "loss = -w A                                  for the tokens kept, 0 for those dropped\n"
+        "loss = -min(w A, clip(w, e^-τ, e^τ) A)       for all, with `rule=released`"
+    )
+    when_to_use: ClassVar[str] = (
+        "for old rollouts. It bounds the spread of the ratios over the whole batch, and touches "
+        "no token while that is small, whatever its own ratio."
+    )
+    source: ClassVar[str] = (
+        "M2PO (arXiv:2510.01161); `drop` is the search of the mask in AReaL's code, `released` "
+        "`compute_m2po_policy_loss` of the authors' (Infini-AI-Lab/M2PO), with their M2_budget as "
+        "`threshold`."
+    )
+    departures: ClassVar[str] = (
+        "`drop`, the default, is AReaL's and not the authors' code: it counts the tokens that "
+        "lead back to the sampler too, and drops where theirs clips. In theirs, in single "
+        "precision, rounding decides whether the token that gives τ is clipped; and a smallest "
+        "clip range (`miniclip_low`, `miniclip_high`), which their scripts do not set, is left "
+        "out. Log-ratios above 40 count as 40 in w, without gradient."
+    )
     reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")

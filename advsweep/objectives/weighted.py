@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 class CrossEntropy(Tokenwise):
     """Cross-entropy weighed by advantages (GPG, AAPO), without ratio and clip.
 
-        loss = -A l
-
-    When to use it: with one update per batch and fresh rollouts, where no ratio leaves 1.
-
     Its gradient equals that of `clipped` as long as the weights are those that sampled. Older
     rollouts (later minibatches, further inner epochs) count as if they were new, and for A < 0
     the loss of a fixed sample has no lower bound. Aggregation, KL penalty and entropy bonus are
     those of `Tokenwise`; the default aggregation is the mean over all tokens.
-
-    Source: AAPO (arXiv:2505.14264) Eq. 3-4, which cites GPG (Chu et al. 2025,
-    arXiv:2504.02546).
-
-    Departures: tokens are counted over the minibatch, as in the authors' code; the equations
-    count them per prompt.
     """
 
     name: ClassVar[str] = "cross_entropy"
+    formula: ClassVar[str] = "loss = -A l"
+    when_to_use: ClassVar[str] = (
+        "with one update per batch and fresh rollouts, where no ratio leaves 1."
+    )
+    source: ClassVar[str] = (
+        "AAPO (arXiv:2505.14264) Eq. 3-4, which cites GPG (Chu et al. 2025, arXiv:2504.02546)."
+    )
+    departures: ClassVar[str] = (
+        "tokens are counted over the minibatch, as in the authors' code; the equations count them "
+        "per prompt."
+    )
     has_ratio: ClassVar[bool] = False
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
@@ -49,21 +50,22 @@ class CrossEntropy(Tokenwise):
 class Cispo(WithRatio):
     """CISPO: cross-entropy weighed by the clipped ratio, so that every token keeps a gradient.
 
-        loss = -sg(clip(w, 1 - ε_low, 1 + ε_high)) A l
-
-    When to use it: for several updates per batch, if rare tokens that the clip would stop matter.
-    Old rollouts want a smaller learning rate than with the clip.
-
     Every token keeps its gradient, where the clipped surrogate drops those beyond its bounds. w is
     the importance ratio of `WithRatio`. Aggregation, KL penalty and entropy bonus are those of
     `Tokenwise`. `loss/clip_fraction` is the share of tokens with A ≠ 0 whose weight is clipped.
-
-    Source: MiniMax-M1 (arXiv:2506.13585), Eq. 4-5, without a lower bound, as there. The upper
-    bound of 5 is that of ScaleRL (arXiv:2510.13786), which TRL's documentation recommends; verl's
-    bounds are 0.2.
     """
 
     name: ClassVar[str] = "cispo"
+    formula: ClassVar[str] = "loss = -sg(clip(w, 1 - ε_low, 1 + ε_high)) A l"
+    when_to_use: ClassVar[str] = (
+        "for several updates per batch, if rare tokens that the clip would stop matter. Old "
+        "rollouts want a smaller learning rate than with the clip."
+    )
+    source: ClassVar[str] = (
+        "MiniMax-M1 (arXiv:2506.13585), Eq. 4-5, without a lower bound, as there. The upper bound "
+        "of 5 is that of ScaleRL (arXiv:2510.13786), which TRL's documentation recommends; verl's "
+        "bounds are 0.2."
+    )
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     clip_low: float = option(1.0, ge=0, le=1, help="weights below 1 - this are clipped; 1: none")
@@ -84,12 +86,6 @@ Divergence = Literal["tv", "kl"]
 class Dppo(Tokenwise):
     """DPPO: cross-entropy weighed by the ratio, within a trust region of probabilities.
 
-        loss = -sg(min(w, cap)) A l    within the region
-        loss = 0                       beyond it
-
-    When to use it: for old rollouts, or a sampler with other kernels. The region is one of
-    probabilities, so that rare tokens may change by large ratios and common ones by small ones.
-
     w = exp(l - l₀). With the probabilities p = exp(l) and q = exp(l₀) of the token, one with A > 0
     is beyond the region if p > q and its divergence is above δ_high, one with A < 0 if p < q and
     it is above δ_low. The divergence is that of the choice between the token and all others:
@@ -98,12 +94,20 @@ class Dppo(Tokenwise):
         kl    q log(q/p) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
 
     `loss/clip_fraction` is the share of tokens beyond it.
-
-    Source: DPPO (arXiv:2602.04879), its binary approximations, and verl's `dppo_tv` and
-    `dppo_kl`, whose actor sets `cap` to 3 unless `clip_ratio_c` is given.
     """
 
     name: ClassVar[str] = "dppo"
+    formula: ClassVar[str] = (
+        "loss = -sg(min(w, cap)) A l    within the region\nloss = 0                       beyond it"
+    )
+    when_to_use: ClassVar[str] = (
+        "for old rollouts, or a sampler with other kernels. The region is one of probabilities, "
+        "so that rare tokens may change by large ratios and common ones by small ones."
+    )
+    source: ClassVar[str] = (
+        "DPPO (arXiv:2602.04879), its binary approximations, and verl's `dppo_tv` and `dppo_kl`, "
+        "whose actor sets `cap` to 3 unless `clip_ratio_c` is given."
+    )
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     divergence: Divergence = option("tv", help="total variation, or KL divergence")
@@ -131,20 +135,18 @@ class Dppo(Tokenwise):
 class Vespo(Tokenwise):
     """VESPO: cross-entropy weighed by a smooth function of the whole rollout's ratio.
 
-        loss = -sg(φ(W)) A l
-        φ(W) = e^λ W^k e^(-λ W)
-
-    When to use it: for old rollouts, to weigh each by the ratio of the whole rollout: φ is 1 at
-    W = 1 and fades for very small and very large W, without an edge.
-
     W = exp(Σₜ (l - l₀)) is the ratio of the whole rollout; k and λ have a value for A >= 0 and
     one for A < 0. Log-ratios of tokens count within ±20, their sum within log 1e-8 and 20.
     Aggregation, KL penalty and entropy bonus are those of `Tokenwise`.
-
-    Source: VESPO (arXiv:2602.10693) and TRL's `loss_type="vespo"`.
     """
 
     name: ClassVar[str] = "vespo"
+    formula: ClassVar[str] = "loss = -sg(φ(W)) A l\nφ(W) = e^λ W^k e^(-λ W)"
+    when_to_use: ClassVar[str] = (
+        "for old rollouts, to weigh each by the ratio of the whole rollout: φ is 1 at W = 1 and "
+        "fades for very small and very large W, without an edge."
+    )
+    source: ClassVar[str] = 'VESPO (arXiv:2602.10693) and TRL\'s `loss_type="vespo"`.'
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     k_pos: float = option(2.0, ge=0, help="k where A >= 0: larger values weigh W < 1 less")
@@ -178,21 +180,22 @@ class Vespo(Tokenwise):
 class Topr(Tokenwise):
     """TOPR: plain cross-entropy for A > 0, weighed by the rollout's ratio for A < 0.
 
-        loss = -A l                  if A > 0
-        loss = -sg(min(1, W)) A l    if A < 0
-
-    When to use it: for rollouts of other models or much older weights. Successes count in full,
-    and failures that the model has already left count less.
-
     W = exp(Σₜ (l - l₀)) is the ratio of the whole rollout. `loss/clip_fraction` is the share of
     tokens with A < 0 and W > 1.
-
-    Source: TOPR (arXiv:2503.14286), which takes rewards, with or without a baseline, as A.
-
-    Departures: Trinity-RFT's `topr` has the ratio of each token in place of W.
     """
 
     name: ClassVar[str] = "topr"
+    formula: ClassVar[str] = (
+        "loss = -A l                  if A > 0\nloss = -sg(min(1, W)) A l    if A < 0"
+    )
+    when_to_use: ClassVar[str] = (
+        "for rollouts of other models or much older weights. Successes count in full, and "
+        "failures that the model has already left count less."
+    )
+    source: ClassVar[str] = (
+        "TOPR (arXiv:2503.14286), which takes rewards, with or without a baseline, as A."
+    )
+    departures: ClassVar[str] = "Trinity-RFT's `topr` has the ratio of each token in place of W."
 
     aggregation: Aggregation = option(
         "seq_mean_token_sum", help="how token losses become one number"
@@ -209,18 +212,15 @@ class Topr(Tokenwise):
 
 @dataclass(kw_only=True)
 class Dro(Tokenwise):
-    """DRO: cross-entropy with a quadratic penalty in place of a ratio.
-
-        loss = -A l + (β/2) (l - l₀)²
-
-    When to use it: for fixed data sets of rollouts, which are sampled once and used for long.
-
-    Source: Richemond et al. 2024 (arXiv:2405.19107) and verl's `dro`.
-
-    Departures: β has a default; verl asks for it.
-    """
+    """DRO: cross-entropy with a quadratic penalty in place of a ratio."""
 
     name: ClassVar[str] = "dro"
+    formula: ClassVar[str] = "loss = -A l + (β/2) (l - l₀)²"
+    when_to_use: ClassVar[str] = (
+        "for fixed data sets of rollouts, which are sampled once and used for long."
+    )
+    source: ClassVar[str] = "Richemond et al. 2024 (arXiv:2405.19107) and verl's `dro`."
+    departures: ClassVar[str] = "β has a default; verl asks for it."
     reads_all: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")

@@ -224,7 +224,9 @@ def test_every_objective_can_be_described(name, run):
     assert shown["name"] == name
     assert shown["description"]
     assert shown["source"] != "not named"
-    assert "Departures" not in shown["description"]
+    first_line = OBJECTIVES.get(name).formula.splitlines()[0]
+    assert f"\n\n    {first_line}\n" in shown["description"]
+    assert "\n\nWhen to use it: " in shown["description"]
     assert all(math.isfinite(w["A = 1"]) and math.isfinite(w["A = -1"]) for w in shown["weights"])
 
 

@@ -83,8 +83,8 @@ def test_names_without_a_definition_say_what_is_missing(name: str) -> None:
 
 
 def test_the_catalogue_says_the_same_of_each_estimator() -> None:
-    keys = {"module", "family", "formula", "paper", "equation", "defaults"}
+    keys = {"module", "family", "formula", "paper", "equation", "defaults", "departures"}
     for name, row in CATALOGUE["estimators"].items():
-        assert keys <= row.keys() <= keys | {"released", "aliases"}, name
+        assert keys <= row.keys() <= keys | {"released", "released_code", "aliases"}, name
     assert CATALOGUE["caveats"].keys() <= ESTIMATORS.aliases.keys()
     assert set(CATALOGUE["unavailable"]) == UNDEFINED

@@ -14,8 +14,6 @@ class CappedGRPO(Estimator):
     A single success among G rollouts gets √(G - 1) in GRPO: 2.6 for 8 rollouts and 7.9 for 64.
     The cap keeps one lucky rollout from making the largest update of a step. `estimator/capped`
     is the share of rollouts that it cuts.
-
-    Departures: no paper defines it; cap and ε are our choice.
     """
 
     name: ClassVar[str] = "capped_grpo"
@@ -24,6 +22,7 @@ class CappedGRPO(Estimator):
     paper: ClassVar[str] = "ours"
     equation: ClassVar[str] = "none"
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.OURS,)
+    departures: ClassVar[str] = "no paper defines it; cap and ε are our choice."
 
     cap: float = option(2.0, gt=0, help="c, the largest size of an advantage")
     epsilon: float = option(1e-6, gt=0, help="ε")

@@ -11,14 +11,16 @@ from advsweep.objectives.tokenwise import Tokenwise, exp, share
 
 @dataclass(kw_only=True)
 class Raft(Tokenwise):
-    """The token loss is -min(w, 1 + ε) max(A, 0), with the importance ratio w = exp(l - l₀).
+    """RAFT++: successes train, up to a bound on the importance ratio w = exp(l - l₀).
 
     Aggregation, KL penalty and entropy bonus are those of the base class.
-
-    Source: RAFT++ (arXiv:2504.11343), whose A is 1 for right answers; any estimator gives it here.
     """
 
     name: ClassVar[str] = "raft"
+    formula: ClassVar[str] = "loss = -min(w, 1 + ε) max(A, 0)"
+    source: ClassVar[str] = (
+        "RAFT++ (arXiv:2504.11343), whose A is 1 for right answers; any estimator gives it here."
+    )
 
     clip_high: float = option(0.2, ge=0, help="ε: ratios above 1 + this are clipped")
 
