@@ -37,7 +37,7 @@ def objective_pages(figures: Path | None = None) -> dict[str, str]:
             values = dict(groups.member_values("objective", member))
             if member not in names:
                 keys = ", ".join(f"{key}={given}" for key, given in values.items() if key != "name")
-                summary = escape(groups.first_comment("objective", member))
+                summary = escape(groups.summary("objective", member))
                 presets[values["name"]].append([code(member), code(keys), summary])
         for name in names:
             objective = OBJECTIVES.build({"name": name})
@@ -45,7 +45,7 @@ def objective_pages(figures: Path | None = None) -> dict[str, str]:
                 name,
                 objective,
                 groups.member_values("objective", name),
-                comment=groups.comment("objective", name),
+                comment=groups.description("objective", name),
             )
             if figures is not None:
                 title = f"Weight of a token sampled with π₀ = {PROBABILITY:g}"

@@ -106,7 +106,7 @@ def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Reco
             verifier = config[group].get("verifier", getattr(cls, "verifier", ""))
             record["data"] = config[group].get("data", "")
             record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
-        record["description"] = groups.first_comment(group, name) or (summary_of(cls) if cls else "")
+        record["description"] = groups.summary(group, name) or (summary_of(cls) if cls else "")
         if group == "objective":
             record["source"] = getattr(cls, "source", "")
         records.append(record)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from advsweep.components import Plain, fields_of
-from advsweep.errors import ConfigError, UnknownNameError, nearest, reason_of
+from advsweep.errors import ConfigError, PluginError, UnknownNameError, nearest, reason_of
 from advsweep.registry import Registry
 from advsweep.yaml_files import (
     YAML_SUFFIXES,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Groups whose members set other groups; a composed config has no node for them.
 PRESET_GROUPS = ("method", "experiment")
 
-# How comments start that are not for people: for Hydra, and for editors.
-_DIRECTIVES = ("@package", "yaml-language-server:")
+# The key by which a file of a group says what its member is. It is no part of a configuration.
+DESCRIPTION = "description"
 
 
 def conf_directory() -> Path:
@@ -185,11 +185,13 @@ class ConfigGroups:
         """Refuse a value of a sweep file whose form its key cannot have.
 
         Raises:
-            ConfigError: a group is neither a name nor a mapping, `sweep` is no mapping, or a
-                number of a run is a list or a mapping.
+            ConfigError: the description is no text, a group is neither a name nor a mapping,
+                `sweep` is no mapping, or a number of a run is a list or a mapping.
         """
         group = key.removeprefix("override /")
-        if key == "sweep" and not isinstance(value, Mapping):
+        if key == DESCRIPTION and not isinstance(value, str):
+            expected = "a text"
+        elif key == "sweep" and not isinstance(value, Mapping):
             expected = "a mapping with keys such as `blocks` and `seeds`"
         elif group in self.registries and not isinstance(value, (str, Mapping)):
             expected = (
@@ -275,25 +277,27 @@ class ConfigGroups:
         Raises:
             ConfigError: the file is not YAML.
         """
+        node = self._content(group, name)
+        self._drop_description(group, node)
+        return node
+
+    def summary(self, group: str, name: str) -> str:
+        """Return the first line of a member's description; empty without one."""
+        return self._description(group, name).partition("\n")[0]
+
+    def description(self, group: str, name: str) -> str:
+        """Return what a member's file says of it, as one line; empty if it says nothing."""
+        return " ".join(self._description(group, name).split())
+
+    def _description(self, group: str, name: str) -> str:
+        text = self._content(group, name).get(DESCRIPTION)
+        return text if isinstance(text, str) else ""
+
+    def _content(self, group: str, name: str) -> Plain:
+        """Return what a member's own file holds; empty without a file or keys."""
         path = self._member_file(group, name)
-        node = read_yaml(path) if path else None
-        return node if isinstance(node, dict) else {}
-
-    def first_comment(self, group: str, name: str) -> str:
-        """Return the first line of comment in a member's file; empty without one."""
-        return next(iter(self._comments(group, name)), "")
-
-    def comment(self, group: str, name: str) -> str:
-        """Return the comment of a member's file as one line; empty without one."""
-        return " ".join(self._comments(group, name))
-
-    def _comments(self, group: str, name: str) -> list[str]:
-        path = self._member_file(group, name)
-        if path is None:
-            return []
-        lines = path.read_text(encoding="utf-8").splitlines()
-        comments = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
-        return [comment for comment in comments if not comment.startswith(_DIRECTIVES)]
+        content = None if path is None else read_yaml(path)
+        return content if isinstance(content, dict) else {}
 
     def _member_file(self, group: str, name: str) -> Path | None:
         folders = [*self._config_dirs, conf_directory()]
@@ -340,6 +344,9 @@ class ConfigGroups:
         for path in self._written_files(choices):
             read_yaml(path)  # Hydra takes the last of two equal keys, and 010 for 8.
         plain = {str(k): v for k, v in config.items()}
+        plain.pop(DESCRIPTION, None)
+        for group in self.registries:
+            self._drop_description(group, plain.get(group))
         if any(group in choices for group in PRESET_GROUPS):
             self._drop_foreign_fields(plain, choices)
         return plain
@@ -365,6 +372,24 @@ class ConfigGroups:
                     named = ((str(k).rpartition("/")[2], str(v)) for k, v in entry.items())
                     pending += [(key.partition("@")[0], value) for key, value in named]
         return list(found)
+
+    def _drop_description(self, group: str, node: Any) -> None:
+        """Take a member's description off its node, unless its component has such a field.
+
+        No component of ours has one, so only those of other packages are imported to see it.
+        """
+        if not isinstance(node, dict) or DESCRIPTION not in node:
+            return
+        registry = self.registries.get(group)
+        name = node.get("name")
+        if registry is not None and name in registry.names() and name not in registry.modules:
+            try:
+                is_field = DESCRIPTION in fields_of(registry.get(name))
+            except PluginError:  # It is raised where the component is built.
+                is_field = False
+            if is_field:
+                return
+        del node[DESCRIPTION]
 
     def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
         """Drop the fields that a preset sets for its own component where another one is chosen.

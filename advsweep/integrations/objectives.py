@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from advsweep.config.groups import conf_directory
+from advsweep.config.groups import DESCRIPTION, conf_directory
 from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import Objective
 from advsweep.yaml_files import read_yaml
@@ -30,6 +30,8 @@ def build_objective(spec: Objective | Mapping[str, Any] | str, where: str = "") 
     given = {"name": spec} if isinstance(spec, str) else dict(spec)
     for path in (conf_directory() / OBJECTIVES.kind).glob("*.yaml"):
         if path.stem == given.get("name"):
-            given = {**read_yaml(path), **{k: v for k, v in given.items() if k != "name"}}
+            preset = read_yaml(path)
+            del preset[DESCRIPTION]
+            given = {**preset, **{k: v for k, v in given.items() if k != "name"}}
             break
     return OBJECTIVES.build(given, where=where)

@@ -33,8 +33,9 @@ def listed(in_process):
 
 
 METHOD = """# @package _global_
-# Mine: a wider clip.
-# Of no paper.
+description: |
+  Mine, a wider clip.
+  Of no paper.
 defaults:
   - override /estimator: rloo
   - override /objective: clipped
@@ -56,7 +57,7 @@ def test_methods_are_listed_with_what_they_set(listed, tmp_path):
     text = listed("list", "methods", "--config-dir", str(tmp_path), form="csv")
     rows = {row["name"]: row for row in csv.DictReader(io.StringIO(text))}
     assert rows["gspo"]["objective"] == "clipped clip_high=0.5"
-    assert rows["gspo"]["description"] == "Mine: a wider clip."
+    assert rows["gspo"]["description"] == "Mine, a wider clip."
 
 
 def test_unknown_lists_are_answered_with_the_nearest(refused):

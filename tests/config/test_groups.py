@@ -1,11 +1,15 @@
 """Config groups: their members, and what a choice of members composes to."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 
 from advsweep.backends.base import PARAMETERS
+from advsweep.components import Component, fields_of, option
 from advsweep.config import groups as config_module
 from advsweep.config.compose import patch
-from advsweep.config.groups import PRESET_GROUPS, conf_directory
+from advsweep.config.groups import DESCRIPTION, PRESET_GROUPS, conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
@@ -125,6 +129,53 @@ def test_folders_of_the_user_are_searched_first(tmp_path):
             groups.member("estimator", "mien")
     with config_groups() as groups:
         assert "mine" not in groups.members("estimator")
+
+
+def test_every_file_of_ours_has_a_description(groups):
+    for path in conf_directory().glob("*/**/*.yaml"):
+        group, _, member = path.relative_to(conf_directory()).as_posix().partition("/")
+        if path.name.startswith("_"):  # it holds what others share, and is not listed
+            continue
+        summary = groups.summary(group, member.removesuffix(".yaml"))
+        assert summary, f"{path}: write `description: WHAT IT IS` below its first line"
+
+
+def test_no_component_of_ours_has_a_field_that_descriptions_would_hide():
+    for registry in GROUPS.values():
+        for name in registry.modules:
+            assert DESCRIPTION not in fields_of(registry.get(name)), name
+
+
+def test_a_description_is_no_part_of_a_configuration(tmp_path, groups):
+    write(tmp_path, "optimizer/slow", "description: |\n  Slow.\n  Very.\nname: adamw\nlr: 1e-6\n")
+    write(tmp_path, "method/mine", "# @package _global_\ndescription: Mine\nsteps: 5\n")
+    with config_groups([tmp_path]) as opened:
+        composed = opened.compose({"optimizer": "slow", "method": "mine"})
+        assert opened.member_values("optimizer", "slow") == {"name": "adamw", "lr": 1e-6}
+        assert opened.summary("optimizer", "slow") == "Slow."
+        assert opened.description("optimizer", "slow") == "Slow. Very."
+    plain = groups.compose({})
+    assert composed == {**plain, "steps": 5, "optimizer": {"name": "adamw", "lr": 1e-6}}
+
+
+def test_a_file_with_a_comment_in_place_of_a_description_has_an_empty_one(tmp_path):
+    write(tmp_path, "method/mine", "# @package _global_\n# Mine: fewer steps.\nsteps: 5\n")
+    with config_groups([tmp_path]) as opened:
+        assert opened.compose({"method": "mine"})["steps"] == 5
+        assert opened.summary("method", "mine") == opened.description("method", "mine") == ""
+
+
+def test_a_field_of_another_package_may_be_called_description(tmp_path, monkeypatch):
+    @dataclass(kw_only=True)
+    class Described(Component):
+        name: ClassVar[str] = "fake"
+        description: str = option("", help="a text that changes the training")
+
+    monkeypatch.setitem(GROUPS["backend"]._loaded, "fake", Described)
+    write(tmp_path, "backend/mine", "name: fake\ndescription: of the component\n")
+    with config_groups([tmp_path]) as opened:
+        node = opened.compose({"backend": "mine"})["backend"]
+    assert node == {"name": "fake", "description": "of the component"}
 
 
 @pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])

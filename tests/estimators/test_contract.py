@@ -156,7 +156,7 @@ def plain_estimator(name: str) -> Estimator:
 
 def test_says_where_it_departs_from_its_source(name: str) -> None:
     assert vars(ESTIMATORS.get(name))["departures"], (
-        'say in the row of catalogue.toml what differs from the source, or write\n'
+        "say in the row of catalogue.toml what differs from the source, or write\n"
         'departures = "none"'
     )
 

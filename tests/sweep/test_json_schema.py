@@ -53,6 +53,7 @@ def test_sweep_files_and_presets_fit(validator, path):
 
 
 ACCEPTED = [
+    "description: 'a text: what the file is for'",
     "estimator: {name: fade, h_star: 0.5}",
     "steps: ${prompts_per_step}",
     "sweep: {seeds: [0, 2], blocks: [{estimator: [grpo, fade]}]}",
@@ -76,6 +77,7 @@ MISTAKES = [
     "optimizer: {learning_rate: 1e-4}",
     "optimizer.lr: 1e-4",
     "steps: [10, 20]",
+    "description: [a, list]",
     "task: gsm8k",
     "optimizer: null",
     "sweep: {seeds: 0}",

@@ -130,7 +130,7 @@ def describe(
         if group in PRESETS:
             print_members(list_members(groups, group, [name]), output_format)
             if output_format == "table":
-                echo("\n" + textwrap.fill(groups.comment(group, name), 96))
+                echo("\n" + textwrap.fill(groups.description(group, name), 96))
             return
         if group in OTHERS:
             print_listing([row for row in OTHERS[group]() if row["name"] == name], output_format)
@@ -271,7 +271,7 @@ def _describe_objectives(
         [(label, objective)] = built.items()
         name = label.split()[0]
         record = own.describe_objective(
-            label, objective, preset(name), comment=groups.comment("objective", name)
+            label, objective, preset(name), comment=groups.description("objective", name)
         )
         if output_format == "json":
             print_json(record)
