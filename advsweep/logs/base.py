@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeGuard
 
 from advsweep.bounds import BEYOND, is_bounded
 from advsweep.components import Component
@@ -234,6 +234,11 @@ class Reader(Component):
         if found is None:
             self.left_out[f"values whose names are empty or have over {MAX_NAME} characters"] += 1
         return found
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Return whether a value is an integer or a float, and no truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def whole_step(value: Any) -> int | None:

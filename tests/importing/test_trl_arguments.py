@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.logs.trl import plain_pickle, read_arguments
+from advsweep.logs.pickles import plain_pickle
+from advsweep.logs.trl import read_arguments
 
 
 class Scheduler(enum.Enum):
