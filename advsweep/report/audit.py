@@ -1,7 +1,7 @@
 """Audit a printed table of accuracies: numbers that cannot be, and what the design can show.
 
     table = read_cells(Path("table.csv"))
-    found = audit(table)            # found.findings, found.bold
+    result = audit(table)           # result.findings, result.bold
 
 A cell is an accuracy or a pass@k on a benchmark of N problems with n samples each, the mean of s
 runs. Nothing but the table is used, and every finding gives its arithmetic.
@@ -200,19 +200,14 @@ def read_cells(path: Path) -> list[Cell]:
     """
     table = read_table(path, most_bytes=MOST_BYTES)
     table.check_columns(known=COLUMNS, needed=("name", "benchmark", "value"), others=_OTHER_NAMES)
-    cells = [_cell(path, line, row) for line, row in table.rows()]
-    known = [cell for cell in cells if not math.isnan(cell.value)]
-    if not known:
+    cells = [_Texts(path, line, row).cell() for line, row in table.rows()]
+    numbers = [cell for cell in cells if not math.isnan(cell.value)]
+    if not numbers:
         raise ConfigError(f"{path}: expected numbers, got empty values")
-    in_percent = max(cell.value for cell in known) > 1
-    shares = [cell for cell in known if 0 < cell.value < 1]
-    finest = min(cell.unit for cell in known if cell.value > 1) if in_percent else 0
-    if odd := next((cell for cell in shares if cell.unit < finest), None):
-        raise ConfigError(
-            f"{path}: expected all values in percent or all as shares of 1, got {odd.text} "
-            f"({odd.name} on {odd.benchmark}) among percents"
-        )
-    if max(cell.value for cell in known) > 100 or min(cell.value for cell in known) < 0:
+    in_percent = max(cell.value for cell in numbers) > 1
+    if in_percent:
+        _refuse_shares(path, numbers)
+    if max(cell.value for cell in numbers) > 100 or min(cell.value for cell in numbers) < 0:
         raise ConfigError(f"{path}: expected values from 0 to 100, or to 1, got one beyond")
     full = 100 if in_percent else 1
     return [
@@ -227,59 +222,91 @@ def read_cells(path: Path) -> list[Cell]:
     ]
 
 
-def _cell(path: Path, line: int, row: Mapping[str, str]) -> Cell:
-    texts = {name: row.get(name, "").strip() for name in COLUMNS}
+def _refuse_shares(path: Path, numbers: Sequence[Cell]) -> None:
+    """Refuse a number among percents that is printed with more digits: it is a share of 1."""
+    finest = min(cell.unit for cell in numbers if cell.value > 1)
+    for cell in numbers:
+        if 0 < cell.value < 1 and cell.unit < finest:
+            raise ConfigError(
+                f"{path}: expected all values in percent or all as shares of 1, got {cell.text} "
+                f"({cell.name} on {cell.benchmark}) among percents"
+            )
 
-    def refuse(column: str, expected: str) -> NoReturn:
-        raise ConfigError(
-            f"{path}: line {line}: expected {expected} in {column}, got '{texts[column]}'"
+
+class _Texts:
+    """The texts of one line of a table."""
+
+    def __init__(self, path: Path, line: int, row: Mapping[str, str]) -> None:
+        self._where = f"{path}: line {line}"
+        self._texts = {name: row.get(name, "").strip() for name in COLUMNS}
+
+    def cell(self) -> Cell:
+        """Return the cell, with numbers as they are printed.
+
+        Raises:
+            ConfigError: a text is no number of its column, or a number is missing.
+        """
+        texts = self._texts
+        value = self._number("value")
+        spread = self._number("spread")
+        k = self._count("k") or 1
+        size = self._count("size")
+        samples = self._count("samples")
+        is_average = texts["benchmark"].lower() in AVERAGES
+        if size is None and not is_average:
+            benchmark = texts["benchmark"] or "the benchmark"
+            self._refuse("size", f"the number of problems of {benchmark}")
+        if samples is not None and k > samples:
+            self._refuse("k", f"at most the {counted(samples, 'sample')} of a problem")
+        return Cell(
+            name=texts["name"],
+            group=texts["group"],
+            benchmark=texts["benchmark"],
+            text=texts["value"],
+            value=math.nan if value is None else float(value),
+            unit=math.nan if value is None else 10.0 ** int(value.as_tuple().exponent),
+            full=1,
+            size=0 if is_average else size or 0,
+            samples=samples,
+            k=k,
+            seeds=self._count("seeds") or 1,
+            spread=None if spread is None else float(spread),
+            is_bold=texts["bold"].lower() not in ("", "0", "no", "false"),
         )
 
-    def count(column: str) -> int | None:
-        if not texts[column]:
+    def _refuse(self, column: str, expected: str) -> NoReturn:
+        text = self._texts[column]
+        raise ConfigError(f"{self._where}: expected {expected} in {column}, got '{text}'")
+
+    def _count(self, column: str) -> int | None:
+        text = self._texts[column]
+        if not text:
             return None
-        if not (texts[column].isdecimal() and 0 < int(texts[column]) < 10**9):
-            refuse(column, "a whole number above 0")
-        return int(texts[column])
+        if not (text.isdecimal() and 0 < int(text) < 10**9):
+            self._refuse(column, "a whole number above 0")
+        return int(text)
 
-    def number(column: str) -> Decimal | None:
-        if texts[column] and not _NUMBER.fullmatch(texts[column]):
-            refuse(column, "a number")
-        return Decimal(texts[column]) if texts[column] else None
-
-    value, spread, k = number("value"), number("spread"), count("k") or 1
-    size, samples = count("size"), count("samples")
-    is_average = texts["benchmark"].lower() in AVERAGES
-    if size is None and not is_average:
-        refuse("size", f"the number of problems of {texts['benchmark'] or 'the benchmark'}")
-    if samples is not None and k > samples:
-        refuse("k", f"at most the {counted(samples, 'sample')} of a problem")
-    return Cell(
-        name=texts["name"],
-        group=texts["group"],
-        benchmark=texts["benchmark"],
-        text=texts["value"],
-        value=math.nan if value is None else float(value),
-        unit=math.nan if value is None else 10.0 ** int(value.as_tuple().exponent),
-        full=1,
-        size=0 if is_average else size or 0,
-        samples=samples,
-        k=k,
-        seeds=count("seeds") or 1,
-        spread=None if spread is None else float(spread),
-        is_bold=texts["bold"].lower() not in ("", "0", "no", "false"),
-    )
+    def _number(self, column: str) -> Decimal | None:
+        text = self._texts[column]
+        if not text:
+            return None
+        if not _NUMBER.fullmatch(text):
+            self._refuse(column, "a number")
+        return Decimal(text)
 
 
 def audit(cells: Sequence[Cell]) -> Audit:
     """Check every cell, average, row and bold number of a table."""
-    rows, columns = defaultdict(list), defaultdict(list)
-    findings, known, checked = [], 0, 0
+    rows: dict[tuple[str, str, int], list[Cell]] = defaultdict(list)
+    columns: dict[tuple[str, str, int], list[Cell]] = defaultdict(list)
+    findings: list[Finding] = []
+    numbers = 0
+    checked = 0
     for cell in cells:
         rows[cell.group, cell.name, cell.k].append(cell)
         if math.isnan(cell.value):
             continue
-        known += 1
+        numbers += 1
         columns[cell.group, cell.benchmark, cell.k].append(cell)
         steps = cell.steps and cell.steps * cell.seeds
         if steps and cell.tells(steps):
@@ -289,23 +316,34 @@ def audit(cells: Sequence[Cell]) -> Audit:
     for row in rows.values():
         findings += _check_average(row)
         findings += _check_runs(row)
-    bold = [verdict for column in columns.values() for verdict in _compare_bold(column)]
-    adjusted = (holm([b.p_answers for b in bold]), holm([b.p_problems for b in bold]))
-    bold = [
-        replace(verdict, p_answers=answers, p_problems=problems)
-        for verdict, answers, problems in zip(bold, *adjusted, strict=True)
+    bold: list[BoldCell] = []
+    for column in columns.values():
+        bold += _compare_bold(column)
+    return Audit(numbers, checked, findings, _adjust(bold))
+
+
+def _adjust(bold: Sequence[BoldCell]) -> list[BoldCell]:
+    """Correct the p-values of all bold cells of a table."""
+    of_answers = holm([cell.p_answers for cell in bold])
+    of_problems = holm([cell.p_problems for cell in bold])
+    return [
+        replace(cell, p_answers=p_answers, p_problems=p_problems)
+        for cell, p_answers, p_problems in zip(bold, of_answers, of_problems, strict=True)
     ]
-    return Audit(known, checked, findings, bold)
 
 
 def _impossible(cell: Cell, steps: int) -> Finding:
     below = math.floor(cell.value * steps)
-    beside = [f"{part}/{steps} = {part / steps * cell.full:.4g}" for part in (below, below + 1)]
+    neighbours = [f"{part}/{steps} = {part / steps * cell.full:.4g}" for part in (below, below + 1)]
     factors = [counted(cell.size, "problem")]
-    factors += [counted(cell.samples or 1, "sample")] if cell.k == 1 else []
-    factors += [f"{cell.seeds} runs"] if cell.seeds > 1 else []
-    text = f"{cell.text} is no multiple of 1/{steps} ({' x '.join(factors)}): "
-    text += f"{' and '.join(beside)} are beside it"
+    if cell.k == 1:
+        factors.append(counted(cell.samples or 1, "sample"))
+    if cell.seeds > 1:
+        factors.append(f"{cell.seeds} runs")
+    text = (
+        f"{cell.text} is no multiple of 1/{steps} ({' x '.join(factors)}): "
+        f"{' and '.join(neighbours)} are beside it"
+    )
     return Finding("impossible", cell.name, cell.group, cell.benchmark, text)
 
 
@@ -321,8 +359,10 @@ def _check_average(row: Sequence[Cell]) -> Iterator[Finding]:
         slack = max(*(other.unit for other in cells), cell.unit) + 1e-12
         if cell.is_average and min(abs(mean - cell.value) for mean in means) > slack:
             sums = " + ".join(other.text for other in cells)
-            text = f"{cell.text} is not the mean of its row: ({sums}) / {len(cells)} = "
-            text += f"{means[0] * cell.full:.4g}, and {means[1] * cell.full:.4g} by problems"
+            text = (
+                f"{cell.text} is not the mean of its row: ({sums}) / {len(cells)} = "
+                f"{means[0] * cell.full:.4g}, and {means[1] * cell.full:.4g} by problems"
+            )
             yield Finding("average", cell.name, cell.group, cell.benchmark, text)
 
 
@@ -353,6 +393,26 @@ def _check_runs(row: Sequence[Cell]) -> Iterator[Finding]:
         )
 
 
+@dataclass(frozen=True)
+class _DifferenceError:
+    """The standard error of a difference, and its degrees of freedom."""
+
+    size: float
+    freedom: float
+
+    @property
+    def least(self) -> float:
+        """The difference that is found significant with the power `POWER`."""
+        quantiles = stats.t.ppf(1 - LEVEL / 2, self.freedom) + stats.t.ppf(POWER, self.freedom)
+        return self.size * float(quantiles)
+
+    def p_value(self, difference: float) -> float:
+        """Return the two-sided p of a difference."""
+        if not self.size:
+            return 1.0
+        return 2 * float(stats.t.sf(abs(difference) / self.size, self.freedom))
+
+
 def _compare_bold(column: Sequence[Cell]) -> Iterator[BoldCell]:
     """Compare the bold numbers of a column with the best of the others."""
     others = [cell for cell in column if not cell.is_bold]
@@ -363,73 +423,103 @@ def _compare_bold(column: Sequence[Cell]) -> Iterator[BoldCell]:
         if not cell.is_bold or cell.is_average:
             continue
         if cell.spread and rival.spread and min(cell.seeds, rival.seeds) > 1:
-            errors = [_error_of_runs(cell, rival)] * 2
+            of_answers = of_problems = _error_of_runs(cell, rival)
         elif cell.draws and rival.draws:
-            errors = [
-                _error_of_draws(cell, cell.draws, rival, rival.draws),
-                _error_of_draws(cell, cell.size, rival, rival.size),
-            ]
+            of_answers = _error_of_draws(cell, cell.draws, rival, rival.draws)
+            of_problems = _error_of_draws(cell, cell.size, rival, rival.size)
         else:
             continue
         difference = cell.value - rival.value
         yield BoldCell(
-            *(cell.name, cell.group, cell.benchmark, cell.k, cell.value),
-            *(rival.name, difference),
-            *(
-                e * float(stats.t.ppf(1 - LEVEL / 2, df) + stats.t.ppf(POWER, df))
-                for e, df in errors
-            ),
-            *(2 * float(stats.t.sf(abs(difference) / e, df)) if e else 1.0 for e, df in errors),
+            name=cell.name,
+            group=cell.group,
+            benchmark=cell.benchmark,
+            k=cell.k,
+            value=cell.value,
+            rival=rival.name,
+            difference=difference,
+            least_answers=of_answers.least,
+            least_problems=of_problems.least,
+            p_answers=of_answers.p_value(difference),
+            p_problems=of_problems.p_value(difference),
         )
 
 
-def _error_of_runs(a: Cell, b: Cell) -> tuple[float, float]:
-    """Return the standard error of a difference with its degrees of freedom (Welch)."""
-    parts = [cell.spread**2 / cell.seeds for cell in (a, b) if cell.spread]
-    df = sum(parts) ** 2 / (parts[0] ** 2 / (a.seeds - 1) + parts[1] ** 2 / (b.seeds - 1))
-    return math.sqrt(sum(parts)), df
+def _error_of_runs(a: Cell, b: Cell) -> _DifferenceError:
+    """Return the standard error of a difference of means over runs (Welch)."""
+    assert a.spread is not None
+    assert b.spread is not None
+    of_a = a.spread**2 / a.seeds
+    of_b = b.spread**2 / b.seeds
+    freedom = (of_a + of_b) ** 2 / (of_a**2 / (a.seeds - 1) + of_b**2 / (b.seeds - 1))
+    return _DifferenceError(math.sqrt(of_a + of_b), freedom)
 
 
-def _error_of_draws(a: Cell, n_a: int, b: Cell, n_b: int) -> tuple[float, float]:
-    """Return the standard error of the difference of two proportions, and no end of freedom."""
+def _error_of_draws(a: Cell, n_a: int, b: Cell, n_b: int) -> _DifferenceError:
+    """Return the standard error of a difference of proportions, with infinite degrees of freedom.
+
+    Args:
+        n_a, n_b: the draws that each is a mean of.
+    """
     p = (a.value * n_a + b.value * n_b) / (n_a + n_b)
-    return math.sqrt(p * (1 - p) * (1 / n_a + 1 / n_b)), math.inf
+    return _DifferenceError(math.sqrt(p * (1 - p) * (1 / n_a + 1 / n_b)), math.inf)
 
 
-def lay_out(found: Audit) -> Document:
+def lay_out(result: Audit) -> Document:
     """Lay out the findings, then the bold numbers, for a terminal or as markdown."""
-    findings = tuple(
-        Line((f.kind, f"{f.group} {f.name}".strip(), f.benchmark, f.text)) for f in found.findings
-    )
-    bold = tuple(
-        Line(
-            (f"{b.group} {b.name}".strip(), b.benchmark, str(b.k), b.rival),
-            (
-                Entry(f"{100 * b.difference:+.1f}"),
-                *(Entry(f"{100 * x:.1f}") for x in (b.least_answers, b.least_problems)),
-                *(Entry(f"{p:.2g}") for p in (b.p_answers, b.p_problems)),
-                Entry(b.survives),
-            ),
-        )
-        for b in found.bold
-    )
-    names = ("row", "benchmark", "k", "best other")
-    numbers = ("points", "least", "with problems", "p", "with problems", "survives")
-    tables = (
-        Table(("finding", "row", "benchmark", "arithmetic"), (), (findings,), "Not as printed"),
-        Table(names, numbers, (bold,), "Bold numbers"),
-    )
     notes = [
-        f"{counted(found.cells, 'number')}, of which {found.checked} could have been impossible: "
-        f"{counted(len(found.findings), 'finding')}."
+        f"{counted(result.cells, 'number')}, of which {result.checked} could have been impossible: "
+        f"{counted(len(result.findings), 'finding')}."
     ]
-    if bold:
-        kinds = Counter(b.survives for b in found.bold)
-        notes.append(
-            f"Of {counted(len(bold), 'bold number')} that could be tested "
-            f"{kinds['no']} do not survive the noise of the answers, {kinds['on these problems']} "
-            f"survive on these problems and {kinds['yes']} on problems of this kind (Holm's "
-            f"correction at {LEVEL:g}). least: the difference in points that this design finds "
-            "with a power of 80 %, before the correction."
+    tables = []
+    if result.findings:
+        tables.append(_lay_out_findings(result.findings))
+    if result.bold:
+        tables.append(_lay_out_bold(result.bold))
+        notes.append(_describe_bold(result.bold))
+    return Document(tuple(tables), tuple(notes))
+
+
+def _lay_out_findings(findings: Sequence[Finding]) -> Table:
+    lines = []
+    for finding in findings:
+        row = f"{finding.group} {finding.name}".strip()
+        lines.append(Line((finding.kind, row, finding.benchmark, finding.text)))
+    return Table(
+        names=("finding", "row", "benchmark", "arithmetic"),
+        columns=(),
+        sections=(tuple(lines),),
+        title="Not as printed",
+    )
+
+
+def _lay_out_bold(bold: Sequence[BoldCell]) -> Table:
+    lines = []
+    for cell in bold:
+        names = (f"{cell.group} {cell.name}".strip(), cell.benchmark, str(cell.k), cell.rival)
+        entries = (
+            Entry(f"{100 * cell.difference:+.1f}"),
+            Entry(f"{100 * cell.least_answers:.1f}"),
+            Entry(f"{100 * cell.least_problems:.1f}"),
+            Entry(f"{cell.p_answers:.2g}"),
+            Entry(f"{cell.p_problems:.2g}"),
+            Entry(cell.survives),
         )
-    return Document(tuple(table for table in tables if table.lines), tuple(notes))
+        lines.append(Line(names, entries))
+    return Table(
+        names=("row", "benchmark", "k", "best other"),
+        columns=("points", "least", "with problems", "p", "with problems", "survives"),
+        sections=(tuple(lines),),
+        title="Bold numbers",
+    )
+
+
+def _describe_bold(bold: Sequence[BoldCell]) -> str:
+    counts = Counter(cell.survives for cell in bold)
+    return (
+        f"Of {counted(len(bold), 'bold number')} that could be tested "
+        f"{counts['no']} do not survive the noise of the answers, {counts['on these problems']} "
+        f"survive on these problems and {counts['yes']} on problems of this kind (Holm's "
+        f"correction at {LEVEL:g}). least: the difference in points that this design finds "
+        "with a power of 80 %, before the correction."
+    )

@@ -18,9 +18,8 @@ from advsweep.writing import plain_value
 
 if TYPE_CHECKING:
     from advsweep.report.data.runs import Filter
+    from advsweep.report.figures.chart import Chart
     from advsweep.report.figures.data import FigureData
-
-_PICTURE = ".png"
 
 
 EXAMPLES = (
@@ -121,13 +120,11 @@ def plot(
 ) -> None:
     """Draw figures of runs with 95 % intervals over seeds."""
     from advsweep.report.data.runs import parse_where
-    from advsweep.report.figures.draw import check_path, write
-    from advsweep.report.figures.registry import FIGURES, collect, collect_all, options_of
+    from advsweep.report.figures.draw import check_target, choose_path, write_files
+    from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
-    chosen = list(dict.fromkeys(_split(figure)))
-    drawn = chosen or list(FIGURES)
-    effective = {option for name in drawn for option in options_of(name)}
-    given = {
+    names = list(dict.fromkeys(_split(figure)))
+    chosen = {
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
         "x": x,
@@ -135,66 +132,50 @@ def plot(
         "baseline": baseline,
         "margin": _split(margin),
     }
-    given = {name: value for name, value in given.items() if value}
-    for name in given:
-        if name not in effective:
-            raise ConfigError(
-                f"--{'metric' if name == 'metrics' else name}: expected a figure that uses this "
-                f"option, got {', '.join(drawn)}; `advsweep list figures` lists all"
-            )
+    chosen = {name: value for name, value in chosen.items() if value}
+    check_options(names or list(FIGURES), chosen)
     numbers = output if output in ("csv", "json") else None
     suffix = f".{output}" if output is not None and numbers is None else None
-    if target is not None and not _is_folder(target):
-        check_path(target)
-        if suffix not in (None, target.suffix.lower()):
-            raise ConfigError(f"--format: {target} has another format than {suffix}")
+    check_target(target, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
     data = _figure_data(opened, targets or [], filters, task)
-    if chosen:
-        charts = [collect(name, data, **given) for name in chosen]
-    else:
-        charts, refused = collect_all(data, **given)
-        for reason in dict.fromkeys(refused.values()):
-            names = [name for name, own in refused.items() if own == reason]
-            echo_line(f"Skipped figures {', '.join(names)}: {reason}", err=True)
+    figures = collect_figures(data, names, chosen)
+    for reason, skipped in figures.names_by_reason().items():
+        echo_line(f"Skipped figures {', '.join(skipped)}: {reason}", err=True)
+    charts = figures.charts
     if numbers == "csv" and len(charts) > 1:
         several = ", ".join(chart.name for chart in charts)
         raise ConfigError(f"--format csv: expected one figure, got {several}; select with --figure")
-    if target is not None or numbers is None:
-        if target is None:
-            what = charts[0].name if chosen and len(charts) == 1 else "figures"
-            title = "".join(c if c.isalnum() or c in "-_." else "-" for c in data.name)
-            target = Path(f"{title}-{what}{suffix or _PICTURE}")
-        files = {target: charts}
-        if _is_folder(target):
-            target.mkdir(parents=True, exist_ok=True)
-            files = {target / f"{chart.name}{suffix or _PICTURE}": [chart] for chart in charts}
-        for path, drawn_charts in files.items():
-            write(drawn_charts, path)
+    if target is None and numbers is None:
+        what = names[0] if len(names) == 1 else "figures"
+        target = choose_path(data.name, what, suffix)
+    if target is not None:
+        for path in write_files(charts, target, suffix):
             line = str(path) if numbers is None else f"Wrote {path}."
             echo_line(line, err=numbers is not None)
+    if numbers is not None:
+        _print_numbers(charts, numbers)
+
+
+def _print_numbers(charts: Sequence[Chart], numbers: Literal["csv", "json"]) -> None:
     if numbers == "csv":
         for note in charts[0].notes:
             echo_line(note, err=True)
         print_listing([plain_value(record) for record in charts[0].records], "csv")
-    elif numbers == "json":
-        print_json(
-            [
-                {"figure": c.name, "title": c.title, "notes": c.notes, "values": c.records}
-                for c in charts
-            ]
-        )
+        return
+    print_json(
+        [
+            {"figure": c.name, "title": c.title, "notes": c.notes, "values": c.records}
+            for c in charts
+        ]
+    )
 
 
 def _split(texts: Sequence[str] | None) -> list[str]:
     from advsweep.report.data.runs import split_list
 
     return [part for text in texts or () for part in split_list(text) if part]
-
-
-def _is_folder(target: Path) -> bool:
-    return target.is_dir() or not target.suffix
 
 
 def _figure_data(

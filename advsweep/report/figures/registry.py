@@ -130,9 +130,3 @@ def collect(name: str, data: FigureData, **options: Any) -> Chart:
     made = FIGURES[name](data, **{key: own for key, own in options.items() if key in taken})
     notes = list(dict.fromkeys([*made.notes, *data.remarks]))
     return replace(made, name=name, notes=notes)
-
-
-def collect_all(data: FigureData, **options: Any) -> tuple[list[Chart], dict[str, str]]:
-    """Make every figure that the runs have data for, and say why others are missing."""
-    figures = collect_figures(data, (), options)
-    return list(figures.charts), dict(figures.skipped)
