@@ -211,35 +211,26 @@ class Evaluator:
         limits = run.backend.answer_limits(run.generation, part.task)
         settings = settings_of(own, run.generation.sampler, part.task, limits, part.split)
         subject = subject_of(run, self.attempt, step)
-        add_results(
-            self.store, part.identity, subject, self.run_id, step, part.task, settings, results
+        evaluation = NewEvaluation(
+            identity=part.identity,
+            subject=subject,
+            run_id=self.run_id,
+            step=step,
+            task=part.task.label,
+            settings=settings,
+            problems=[result.counts for result in results],
         )
+        add_evaluation(self.store, evaluation, results)
 
 
-def add_results(
-    store: Store,
-    identity: str,
-    subject: str,
-    run_id: int | None,
-    step: int,
-    task: Task,
-    settings: Plain,
-    results: Sequence[ProblemResult],
+def add_evaluation(
+    store: Store, evaluation: NewEvaluation, results: Sequence[ProblemResult]
 ) -> None:
     """Add an evaluation to the store, with the first answers to some of its problems.
 
     These problems are spread over the levels and do not depend on the weights: evaluations of the
     same problems keep answers to the same.
     """
-    evaluation = NewEvaluation(
-        identity=identity,
-        subject=subject,
-        run_id=run_id,
-        step=step,
-        task=task.label,
-        settings=settings,
-        problems=[result.counts for result in results],
-    )
     samples = spread_over_levels([result.first for result in results], MAX_SAMPLES)
     store.evaluations.add(evaluation, samples)
 

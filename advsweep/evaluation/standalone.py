@@ -12,7 +12,8 @@ from advsweep.backends.build import check_sampling
 from advsweep.config.validation import reported_problems
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.evaluation.evaluate import evaluate_in_pieces, evaluation_identity
-from advsweep.evaluation.run_evaluator import add_results, lock_of, settings_of, subject_of
+from advsweep.evaluation.run_evaluator import add_evaluation, lock_of, settings_of, subject_of
+from advsweep.store import NewEvaluation
 from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.tasks.base import Split
 
@@ -156,9 +157,17 @@ def evaluate_subject(
                     on_progress,
                 )
                 limits = subject.answer_limits(task)
-                own = settings_of(settings, name, task, limits, split.value) | subject.described
-                of = subject.subject, subject.run_id, subject.step
-                add_results(store, identity, *of, task, own, results)
+                stored = settings_of(settings, name, task, limits, split.value)
+                evaluation = NewEvaluation(
+                    identity=identity,
+                    subject=subject.subject,
+                    run_id=subject.run_id,
+                    step=subject.step,
+                    task=task.label,
+                    settings=stored | subject.described,
+                    problems=[result.counts for result in results],
+                )
+                add_evaluation(store, evaluation, results)
                 # Only now: until the store has the whole, the pieces are all there is.
                 shutil.rmtree(folder, ignore_errors=True)
         return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
