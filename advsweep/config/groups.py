@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from advsweep.components import Plain, fields_of
+from advsweep.config.hydra_private import hydra_for
 from advsweep.errors import ConfigError, PluginError, UnknownNameError, nearest, reason_of
 from advsweep.registry import Registry
 from advsweep.yaml_files import (
@@ -25,9 +26,6 @@ from advsweep.yaml_files import (
     read_yaml,
     yaml_error,
 )
-
-if TYPE_CHECKING:
-    from hydra.core.config_loader import ConfigLoader
 
 # Groups whose members set other groups; a composed config has no node for them.
 PRESET_GROUPS = ("method", "experiment")
@@ -95,7 +93,9 @@ class ConfigGroups:
 
         self._stack = ExitStack()
         known = {*self.registries, *PRESET_GROUPS}
-        self._loader = self._stack.enter_context(_hydra(self._config_dirs, known))
+        self._loader = self._stack.enter_context(
+            hydra_for(conf_directory(), self._config_dirs, known)
+        )
         # Hydra has a group `hydra` for its own settings, which advsweep does not use.
         self.names = {*self._loader.list_groups(""), *known} - {"hydra"}
         for group, registry in self.registries.items():
@@ -428,42 +428,6 @@ def _line_of(document: Document, place: tuple[str, ...], rest: tuple[str, ...]) 
         if joined in document.lines:
             return document.lines[joined]
     return document.lines.get(place)
-
-
-@contextmanager
-def _hydra(config_dirs: Sequence[Path], groups: Collection[str]) -> Iterator[ConfigLoader]:
-    """Initialize Hydra's global state for our folders, and restore the former state at the end.
-
-    The nodes of another `ConfigGroups` are set aside too: Hydra would merge a file of the user's
-    with a node of the same name.
-    """
-    from hydra import initialize_config_dir
-    from hydra.core.config_search_path import ConfigSearchPath
-    from hydra.core.config_store import ConfigStore
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.search_path_plugin import SearchPathPlugin
-
-    pending = [directory.as_uri() for directory in reversed(config_dirs)]
-
-    class UserFolders(SearchPathPlugin):
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            while pending:  # Plugins cannot be unregistered, so each adds its folders only once.
-                search_path.prepend(provider="--config-dir", path=pending.pop(0))
-
-    Plugins.instance().register(UserFolders)
-    # Both are globals of the process: plans within plans and callers that use Hydra keep theirs.
-    outer = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    store = ConfigStore.instance()
-    outer_nodes = store.repo
-    store.repo = {name: node for name, node in outer_nodes.items() if name not in groups}
-    try:
-        with initialize_config_dir(str(conf_directory()), version_base="1.3"):
-            yield GlobalHydra.instance().config_loader()
-    finally:
-        store.repo = outer_nodes
-        GlobalHydra.instance().hydra = outer
 
 
 def is_unresolved(value: Any) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advsweep.config.groups import conf_directory
+from advsweep.config.hydra_private import override_parser
 from advsweep.errors import ConfigError
 from advsweep.yaml_files import YAML_SUFFIXES
 
@@ -153,7 +154,7 @@ def _reason(text: str, error: Exception) -> str:
 
 def _values(parsed: Any) -> tuple[Any, ...]:
     if parsed.is_sweep_override():
-        each = parsed.sweep_iterator(transformer=type(parsed)._convert_value)
+        each = parsed.sweep_iterator(transformer=_unquoted)
         values = tuple(itertools.islice(each, _MOST_VALUES + 1))
         if len(values) > _MOST_VALUES:
             raise ValueError(f"it has more than {_MOST_VALUES:,} values")
@@ -163,18 +164,24 @@ def _values(parsed: Any) -> tuple[Any, ...]:
     return (parsed.value(),)
 
 
+def _unquoted(value: Any) -> Any:
+    """Return a parsed value with plain texts in the place of quoted ones."""
+    from hydra.core.override_parser.types import QuotedString
+
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, list):
+        return [_unquoted(entry) for entry in value]
+    if isinstance(value, dict):
+        return {_unquoted(key): _unquoted(entry) for key, entry in value.items()}
+    return value
+
+
 @functools.cache
 def _parser() -> OverridesParser:
-    from hydra._internal.grammar.functions import Functions
-    from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
-
-    known = create_functions().functions
-    functions = Functions()
-    for name in _ALLOWED:
-        functions.register(name, known[name])
-    for name, reason in _REFUSED.items():
-        functions.register(name, _refuse(name, reason))
-    return OverridesParser(functions)
+    return override_parser(
+        _ALLOWED, {name: _refuse(name, reason) for name, reason in _REFUSED.items()}
+    )
 
 
 def _refuse(name: str, reason: str) -> Callable[..., Any]:
