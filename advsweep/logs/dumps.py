@@ -16,10 +16,12 @@ from typing import ClassVar
 
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing
+from advsweep.logs.dump_checks import problem_counts, success_reward
 from advsweep.logs.forms import TRACES, DumpedRun, find_dumps
 from advsweep.logs.lines import JsonLines
 from advsweep.logs.names import LoggedStep
-from advsweep.logs.rollouts import RolloutNotes, problem_counts, read_rollouts, success_reward
+from advsweep.logs.rollout_records import RolloutNotes
+from advsweep.logs.rollouts import read_rollouts
 from advsweep.printable import printable_line
 
 _METRICS = "metrics.jsonl"

@@ -22,7 +22,7 @@ from advsweep.errors import BatchError
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import COUNTERS, GroupBatch
 from advsweep.logs.rollout_metrics import batch_of, logged_advantages
-from advsweep.logs.rollouts import RolloutStep
+from advsweep.logs.rollout_records import RolloutStep
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

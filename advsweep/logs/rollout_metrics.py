@@ -22,8 +22,9 @@ import torch
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepError, counted
 from advsweep.estimators import ESTIMATORS, Advantages, Estimator, GroupBatch
+from advsweep.logs.dump_checks import fewer_than_usual
 from advsweep.logs.names import LoggedStep
-from advsweep.logs.rollouts import RolloutStep, fewer_than_usual
+from advsweep.logs.rollout_records import RolloutStep
 from advsweep.names import ROLLOUT_COST, UNSCORABLE, UTILISATION
 from advsweep.printable import printable_line
 

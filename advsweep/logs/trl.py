@@ -36,10 +36,10 @@ from advsweep.logs.base import (
     unreadable,
     whole_step,
 )
+from advsweep.logs.completion_tables import completion_tables
 from advsweep.logs.console import Console, is_console
 from advsweep.logs.names import LoggedStep, assign, estimator_node
 from advsweep.logs.pickles import plain_pickle
-from advsweep.logs.rollouts import completion_tables
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
 

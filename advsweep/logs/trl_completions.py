@@ -15,17 +15,12 @@ from typing import Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.logs.base import ImportedRun, is_number
+from advsweep.logs.completion_tables import REPEATED, TableOptions, sum_of
+from advsweep.logs.dump_checks import missing_steps, success_reward
 from advsweep.logs.names import LoggedStep, merged
 from advsweep.logs.rollout_metrics import DumpMetrics, estimator_of, metrics_of_dump
-from advsweep.logs.rollouts import (
-    REPEATED,
-    RolloutNotes,
-    RolloutStep,
-    missing_steps,
-    read_rollouts,
-    success_reward,
-    sum_of,
-)
+from advsweep.logs.rollout_records import RolloutNotes, RolloutStep
+from advsweep.logs.rollouts import read_rollouts
 from advsweep.names import ACR, REWARD_MEAN, ROLLOUT_COST, TOKEN_COST, UNSCORABLE
 
 # Metrics by step
@@ -117,7 +112,7 @@ def _read_dump(folder: Path, run: ImportedRun, training: Training) -> _Dump:
     if not isinstance(size, int):
         size = None
     logged = training.logged
-    steps = list(read_rollouts(folder, weigh=weigh, size=size, notes=notes))
+    steps = list(read_rollouts(folder, tables=TableOptions(weigh, size), notes=notes))
     numbers = [step.step for step in steps]
     evaluated = {step for step, values in logged if any(n.startswith("eval_") for n in values)}
     hidden = sorted(evaluated.intersection(numbers))

@@ -28,18 +28,16 @@ from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
 from advsweep.logs.base import ImportedRun, ImportOptions, existing, folders_of_runs
 from advsweep.logs.console import Console, is_console
-from advsweep.logs.lines import JsonLines
-from advsweep.logs.names import LoggedStep, assign, merged, value_at
-from advsweep.logs.rollouts import (
-    RolloutNotes,
-    RolloutStep,
+from advsweep.logs.dump_checks import (
     fewer_than_usual,
-    line_files,
     missing_steps,
     problem_counts,
-    read_rollouts,
     success_reward,
 )
+from advsweep.logs.lines import JsonLines
+from advsweep.logs.names import LoggedStep, assign, merged, value_at
+from advsweep.logs.rollout_records import RolloutNotes, RolloutStep
+from advsweep.logs.rollouts import line_files, read_rollouts
 from advsweep.names import ROLLOUT_COST, TOKEN_COST
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml

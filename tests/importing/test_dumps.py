@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ProblemCount
+from advsweep.logs.dump_checks import problem_counts
 from advsweep.logs.forms import rows_of
 from advsweep.logs.lines import DAMAGED
-from advsweep.logs.rollouts import RolloutNotes, problem_counts, read_rollouts
+from advsweep.logs.rollout_records import RolloutNotes
+from advsweep.logs.rollouts import read_rollouts
 from tests.importing.conftest import read, values
 
 

@@ -13,7 +13,7 @@ from advsweep.logs.rollout_metrics import (
     estimator_of,
     metrics_of_dump,
 )
-from advsweep.logs.rollouts import RolloutGroup, RolloutStep
+from advsweep.logs.rollout_records import RolloutGroup, RolloutStep
 
 
 def step_of(number: int, *groups: list[float]) -> RolloutStep:

@@ -13,7 +13,7 @@ from advsweep.diagnostics.difficulty import weight_noise, weight_variance_of_par
 from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
 from advsweep.logs.replay import LOGGED, Replay, replay
-from advsweep.logs.rollouts import RolloutGroup, RolloutStep
+from advsweep.logs.rollout_records import RolloutGroup, RolloutStep
 
 NAN = math.nan
 

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.logs.rollouts import (
-    INPUTS,
-    RolloutGroup,
-    RolloutNotes,
-    RolloutStep,
-    read_rollouts,
-)
+from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutNotes, RolloutStep
+from advsweep.logs.rollouts import read_rollouts
 
 
 def write_lines(path: Path, *rows: Any) -> Path:

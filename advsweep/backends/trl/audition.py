@@ -34,7 +34,7 @@ from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators.baselines import RLOO
 from advsweep.estimators.batch import COUNTERS, GroupBatch, nonzero_rows
 from advsweep.logs.rollout_metrics import batch_of
-from advsweep.logs.rollouts import INPUTS, RolloutGroup, RolloutStep
+from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutStep
 from advsweep.objectives.base import LossInputs
 from advsweep.objectives.clipped import Clipped
 from advsweep.packages import import_extra

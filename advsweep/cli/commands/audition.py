@@ -26,7 +26,8 @@ from advsweep.cli.output import (
 )
 from advsweep.errors import AdvsweepError, ConfigError, counted, first_of
 from advsweep.estimators import ESTIMATORS
-from advsweep.logs.rollouts import RolloutGroup, RolloutNotes, read_rollouts
+from advsweep.logs.rollout_records import RolloutGroup, RolloutNotes
+from advsweep.logs.rollouts import read_rollouts
 from advsweep.objectives import OBJECTIVES
 from advsweep.packages import import_extra
 from advsweep.statistics.intervals import student_t_interval

@@ -118,7 +118,8 @@ def replay(
     from advsweep.cli.estimators import build_named
     from advsweep.estimators import ESTIMATORS
     from advsweep.logs.replay import replay as replay_steps
-    from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+    from advsweep.logs.rollout_records import RolloutNotes
+    from advsweep.logs.rollouts import read_rollouts
     from advsweep.report.data.solved_groups import solved_groups
     from advsweep.store import open_store
 

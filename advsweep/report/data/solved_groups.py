@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import ReportError
-from advsweep.logs.rollouts import RolloutGroup, RolloutNotes, RolloutStep
+from advsweep.logs.rollout_records import RolloutGroup, RolloutNotes, RolloutStep
 from advsweep.store.run_folders import is_whole
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from advsweep.backends.trl import audition as module
 from advsweep.backends.trl.audition import Audition, open_model
 from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators import ESTIMATORS
-from advsweep.logs.rollouts import RolloutGroup
+from advsweep.logs.rollout_records import RolloutGroup
 from advsweep.objectives import OBJECTIVES
 from advsweep.tasks.countdown import Countdown
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from advsweep.errors import ReportError
-from advsweep.logs.rollouts import RolloutNotes
+from advsweep.logs.rollout_records import RolloutNotes
 from advsweep.report.data.solved_groups import solved_groups
 
 
