@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from advsweep.errors import NotFoundError, first_of, nearest
+from advsweep.names import ANSWER_ENTROPY
 from advsweep.report.data.columns import (
     UNEVALUATED,
     Column,
     parse_column,
     standard_columns,
 )
-from advsweep.report.data.evaluation_sources import ANSWER_ENTROPY, LOGGED_PASS, PassAtK
+from advsweep.report.data.evaluation_sources import LOGGED_PASS, PassAtK
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.runs import metric_names
 from advsweep.report.data.windows import END_STEPS

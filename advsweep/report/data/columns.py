@@ -45,9 +45,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError
+from advsweep.names import ANSWER_ENTROPY, ROLLOUT_COST
 from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, find_steps, parse_column_cutoff
 from advsweep.report.data.evaluation_sources import (
-    ANSWER_ENTROPY,
     RIGHT_ENTROPY,
     Evaluation,
     PassAtK,
@@ -254,7 +254,7 @@ def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]
         # Without an evaluation the rewards of the training have to do.
         names.append(UNEVALUATED)
     names += [f"pass@1[{task}]" for task in others]
-    return [*names, "entropy/token@end", ANSWER_ENTROPY, "cost/rollouts"]
+    return [*names, "entropy/token@end", ANSWER_ENTROPY, ROLLOUT_COST]
 
 
 def find_outcome(column: Column, outcomes: Sequence[Column]) -> Column | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advsweep.errors import FitError
+from advsweep.names import ANSWER_ENTROPY, TOKEN_ENTROPY
 from advsweep.report.data.sources import Source
 from advsweep.report.data.windows import Curve, Window
 from advsweep.statistics import bootstrap_over_problems, mean_over_problems, pass_at_k, value_at
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 
-ANSWER_ENTROPY = "entropy/answer"
-TOKEN_ENTROPY = "entropy/token"
 RIGHT_ENTROPY = "entropy/right"
 RAREFIED_ENTROPY = "entropy/right_rarefied"
 RAREFIED_SHARE = "entropy/right_rarefied_share"

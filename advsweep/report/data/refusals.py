@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, first_of, nearest
+from advsweep.names import ANSWER_ENTROPY
 from advsweep.plugins import install_command
 from advsweep.report.data.column_choice import MOST_LOGGED
 from advsweep.report.data.columns import Column
-from advsweep.report.data.evaluation_sources import ANSWER_ENTROPY, Evaluation, Law, PassAtK
+from advsweep.report.data.evaluation_sources import Evaluation, Law, PassAtK
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
 from advsweep.report.data.run_data import RunData
 from advsweep.report.data.runs import known_keys, metric_names

@@ -13,6 +13,7 @@ import pandas as pd
 
 from advsweep.errors import ReportError
 from advsweep.logs.rollout_records import RolloutGroup, RolloutNotes, RolloutStep
+from advsweep.names import ROLLOUT_COST
 from advsweep.store.run_folders import is_whole
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
         return pd.Series(np.nan_to_num(values, nan=np.inf), index=list(steps), dtype=float)
 
     shares = pd.DataFrame({k: recorded(f"solved/{k}") for k in range(size + 1)}).fillna(0.0)
-    drawn = recorded("cost/rollouts").reindex(shares.index).fillna(1.0) * prompts
+    drawn = recorded(ROLLOUT_COST).reindex(shares.index).fillna(1.0) * prompts
     # These draw more rollouts of the same prompts, which are in no `solved/K`, and no more prompts.
     if selects or rollout.get("name") in ("reference", "greedy", "retry"):
         drawn = pd.Series(float(prompts), index=shares.index)

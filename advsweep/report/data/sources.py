@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from advsweep.names import ROLLOUT_COST, STEP_SECONDS, TOKEN_COST
 from advsweep.report.data.analyses import AnalysisColumns, analysis_curves
 from advsweep.report.data.metrics import CatalogueEntry, MetricDirection, find_metric
 from advsweep.report.data.windows import END_STEPS, Curve, Window, smoothed
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 COSTS = ("steps", "rollouts", "tokens", "seconds")
 
 _SHARE = (0.0, 1.0)
-_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 _ALL_STEPS = Window("mean")
 _NO_CURVE = (np.array([]), np.array([]))
 
@@ -216,7 +216,7 @@ class Total(Source):
             case "steps":
                 return _count_steps(data)
             case "tokens":
-                tokens = data.store.metrics.series(data.ids, "cost/tokens")
+                tokens = data.store.metrics.series(data.ids, TOKEN_COST)
                 return {run_id: _summed(*curve) for run_id, curve in tokens.items()}
             case "rollouts":
                 return _count_rollouts(data)
@@ -240,7 +240,7 @@ def _count_rollouts(data: RunData) -> dict[int, Curve]:
         factors: list[Any] = [run.config.get(key) for key in ("prompts_per_step", "group_size")]
         if all(isinstance(factor, int) and factor > 0 for factor in factors):
             sizes[run.id] = math.prod(factors)
-    relative = data.store.metrics.series(list(sizes), "cost/rollouts")
+    relative = data.store.metrics.series(list(sizes), ROLLOUT_COST)
     return {
         run_id: _summed(steps, values * sizes[run_id])
         for run_id, (steps, values) in relative.items()
@@ -248,7 +248,7 @@ def _count_rollouts(data: RunData) -> dict[int, Curve]:
 
 
 def _count_seconds(data: RunData) -> dict[int, Curve]:
-    parts = [data.store.metrics.series(data.ids, name) for name in _TIMES]
+    parts = [data.store.metrics.series(data.ids, name) for name in STEP_SECONDS]
     curves: dict[int, Curve] = {}
     for run_id in set.intersection(*(set(part) for part in parts)):
         steps = parts[0][run_id][0]

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.names import ANSWER_ENTROPY
 from advsweep.report.data.columns import logged_metric, parse_column
-from advsweep.report.data.evaluation_sources import ANSWER_ENTROPY
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     TaskEvaluations,

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import FitError, ReportError
+from advsweep.names import ANSWER_ENTROPY
 from advsweep.report.data.columns import MOST_OF_SAMPLES
 from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.figures import chart
@@ -183,7 +184,7 @@ def diversity(data: FigureData) -> chart.Chart:
             f"{data.name} was evaluated with one sample for each problem, which tells "
             "nothing of diversity; `advsweep eval --samples` draws more"
         )
-    names = ("pass@1", f"pass@{k}", "entropy/answer")
+    names = ("pass@1", f"pass@{k}", ANSWER_ENTROPY)
     scores = []
     for row in rows:
         pass_at = mean_over_problems(_pass_at_ks(row.evaluations, [1, k]))

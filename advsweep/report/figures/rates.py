@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.names import ANSWER_ENTROPY
 from advsweep.report.data.columns import parse_column
 from advsweep.report.data.cutoffs import MAX_GAP
 from advsweep.report.data.evaluation_sources import (
-    ANSWER_ENTROPY,
     RAREFIED_ENTROPY,
     RIGHT_ENTROPY,
 )

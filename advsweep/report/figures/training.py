@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import ReportError, first_of
+from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
 from advsweep.report.data.column_choice import results_first
 from advsweep.report.data.columns import parse_column, range_of
 from advsweep.report.data.windows import Curve
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _MOST = 4  # panels for the metrics of logs
 _NAMED = 6  # runs of a note at most
 
-STANDARD = ("reward/mean", "collapse/acr", "entropy/token", "advantage/zero_fraction")
+STANDARD = (REWARD_MEAN, ACR, TOKEN_ENTROPY, "advantage/zero_fraction")
 
 
 def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> chart.Chart:

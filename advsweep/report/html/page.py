@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, ReportError, counted, first_of
+from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import judge_difference, list_findings
 from advsweep.report.data.columns import Column, range_of
@@ -57,7 +58,7 @@ BUDGET = 3_000_000
 _LETTERS = 8  # of a value, about
 _FIRST_SHOWN = 8  # rows
 _SHOWN = 4  # values of a key in the header
-_RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
+_RUN_METRICS = (REWARD_MEAN, ACR, TOKEN_ENTROPY)
 # Title of each figure of `advsweep plot` on the page.
 _FIGURES = {
     "passk": "pass@k after training",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted, first_of
+from advsweep.names import LEARNING_RATE, ROLLOUT_COST
 from advsweep.report.data.columns import MOST_OF_SAMPLES, Column, column_of, logged_metric
 from advsweep.report.data.evaluation_sources import PassAtK, ProblemChoice
 from advsweep.report.data.evaluations import EvaluationsByTask
@@ -37,7 +38,6 @@ GUESS = "guess"
 
 NOT_MATCHED = "none"
 
-_LEARNING_RATE = "optim/lr"
 _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
 _NAMED = 6  # of what is listed at most
 _FEW = 4  # rows of a caution
@@ -57,7 +57,7 @@ def notes(report: Report) -> list[str]:
     rates = report.provenance["learning_rates"]
     seeds = sum(row.n for row in trained)
     end = [c.header for c in columns if c.is_mean_of_steps and c.window and c.window.kind == "end"]
-    cost = [c.header for c in columns if c.name.startswith("cost/rollouts")]
+    cost = [c.header for c in columns if c.name.startswith(ROLLOUT_COST)]
     cells = [row.cells[column.name] for row in rows for column in columns]
     alike = []
     for row in rows:
@@ -280,7 +280,7 @@ def describe_provenance(
 
 
 def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    last = store.metrics.last_values([run.id for run in runs], [_LEARNING_RATE])
+    last = store.metrics.last_values([run.id for run in runs], [LEARNING_RATE])
     found: dict[tuple[str, str | None], dict[str, set[float]]] = {}
     for run in runs:
         if is_imported(run.config) and not last.get(run.id):
