@@ -190,6 +190,72 @@ class _Step:
     successes: FlagPerRollout
     solved: CountPerGroup
 
+    def of_scored(self, counts: CountPerGroup) -> Int[np.ndarray, " groups"]:
+        """Return the counts of the groups that have a scorable rollout."""
+        return counts[self.runs.scored > 0]
+
+
+class _RewardTable(NamedTuple):
+    """The rewards of a step, 0 where they are masked."""
+
+    runs: StackedRollouts
+    rewards: PerRollout
+
+    @classmethod
+    def of(cls, batch: GroupBatch) -> _RewardTable:
+        runs = StackedRollouts(batch.rewards, batch.mask)
+        return cls(runs, runs.numbers(batch.rewards))
+
+    def distinct_values(self) -> list[float]:
+        """Return up to three different rewards of its scorable rollouts."""
+        mask = self.runs.mask
+        scorable = self.rewards if mask is None else self.rewards[mask]
+        values: list[float] = np.unique(scorable)[:3].tolist()
+        return values
+
+
+# Inputs of a batch that a recording may lack.
+_OPTIONAL = frozenset(f.name for f in dataclasses.fields(GroupBatch)) - {"rewards", "mask"}
+
+
+def _check_sizes(steps: Sequence[RolloutStep]) -> None:
+    """Refuse a recording without rollouts, and a step with more than memory holds."""
+    if not steps:
+        raise BatchError("expected rollouts of at least one step, got none")
+    for number, groups in steps:
+        longest = max(len(group.rewards) for group in groups)
+        if longest > _LARGEST_GROUP or len(groups) * longest > _MOST_CELLS:
+            raise BatchError(
+                f"step {number}: expected groups of up to {_LARGEST_GROUP:,} rollouts, and up "
+                f"to {_MOST_CELLS:,} with all filled up, got {len(groups):,} groups of up to "
+                f"{longest:,}"
+            )
+
+
+def _batches_of(steps: Sequence[RolloutStep]) -> list[GroupBatch]:
+    """Return the steps as estimators see them, with short names of prompts, if there are prompts.
+
+    Texts of prompts may be long, and no valid Unicode.
+    """
+    prompts = dict.fromkeys(group.prompt for step in steps for group in step.groups)
+    names = {prompt: str(number) for number, prompt in enumerate(prompts)}
+    last = steps[-1].step
+    batches = []
+    for step in steps:
+        # A group of one would be refused by estimators that compare; as part of a larger one
+        # it has no gradient.
+        batch = batch_of(step, last, dtype=torch.float64, least=2)
+        ids = tuple(names[group.prompt] for group in step.groups) if any(prompts) else None
+        batches.append(dataclasses.replace(batch, prompt_ids=ids))
+    return batches
+
+
+def _inputs_of_all(batches: Sequence[GroupBatch]) -> set[str]:
+    """Return the names of the optional inputs that every batch has."""
+    return {
+        name for name in _OPTIONAL if all(getattr(batch, name) is not None for batch in batches)
+    }
+
 
 class _Recording:
     """All steps, ascending, and statistics of advantages for their rollouts.
@@ -204,53 +270,41 @@ class _Recording:
     def __init__(self, steps: Iterable[RolloutStep], success_at: float | None) -> None:
         self.remarks: list[str] = []
         kept = sorted((step for step in steps if step.groups), key=lambda step: step.step)
-        if not kept:
-            raise BatchError("expected rollouts of at least one step, got none")
-        for number, groups in kept:
-            longest = max(len(group.rewards) for group in groups)
-            if longest > _LARGEST_GROUP or len(groups) * longest > _MOST_CELLS:
-                raise BatchError(
-                    f"step {number}: expected groups of up to {_LARGEST_GROUP:,} rollouts, and up "
-                    f"to {_MOST_CELLS:,} with all filled up, got {len(groups):,} groups of up to "
-                    f"{longest:,}"
-                )
-        # Names of prompts are short: their texts may be long, and no valid Unicode.
-        texts = dict.fromkeys(group.prompt for step in kept for group in step.groups)
-        names = {text: str(number) for number, text in enumerate(texts)}
-        batches = []
-        for step in kept:
-            # A group of one would be refused by estimators that compare; as part of a larger one
-            # it has no gradient.
-            batch = batch_of(step, kept[-1].step, dtype=torch.float64, least=2)
-            ids = tuple(names[group.prompt] for group in step.groups) if any(texts) else None
-            batches.append(dataclasses.replace(batch, prompt_ids=ids))
-        optional = {f.name for f in dataclasses.fields(GroupBatch)} - {"rewards", "mask"}
-        self.inputs = {
-            name for name in optional if all(getattr(batch, name) is not None for batch in batches)
-        }
+        _check_sizes(kept)
+        batches = _batches_of(kept)
+        self.inputs = _inputs_of_all(batches)
         # An input that only some steps have would make steps incomparable.
-        missing: dict[str, Any] = dict.fromkeys(optional - self.inputs)
+        missing: dict[str, Any] = dict.fromkeys(_OPTIONAL - self.inputs)
         batches = [dataclasses.replace(batch, **missing) for batch in batches]
-        runs = [StackedRollouts(batch.rewards, batch.mask) for batch in batches]
-        rewards = [own.numbers(batch.rewards) for own, batch in zip(runs, batches, strict=True)]
-        distinct: set[float] = set()
-        for table, own in zip(rewards, runs, strict=True):
-            distinct |= set(np.unique(table if own.mask is None else table[own.mask])[:3].tolist())
-        self._threshold = self._threshold_of(sorted(distinct), success_at)
+        tables = [_RewardTable.of(batch) for batch in batches]
+        distinct = sorted({value for table in tables for value in table.distinct_values()})
+        self._threshold = self._threshold_of(distinct, success_at)
+        is_graded = not {0.0, 1.0}.issuperset(distinct)
         self.steps: list[_Step] = []
-        for step, batch, own, table in zip(kept, batches, runs, rewards, strict=True):
-            successes = self._successes(own, table)
-            solved = own.group_count(successes)
+        for step, batch, table in zip(kept, batches, tables, strict=True):
+            runs = table.runs
+            successes = self._successes(runs, table.rewards)
+            solved = runs.group_count(successes)
             # Estimators that need a solve rate cannot count one from graded rewards.
-            if self._threshold is not None and not distinct <= {0.0, 1.0}:
-                rates = ratio(solved, own.scored).astype(np.float64)
+            if self._threshold is not None and is_graded:
+                rates = ratio(solved, runs.scored).astype(np.float64)
                 batch = dataclasses.replace(batch, solve_rates=torch.from_numpy(rates[0]))
-            logged = logged_advantages(step, batch)
-            self.steps.append(_Step(step.step, batch, own, table, logged, successes, solved))
-        counts = [step.runs.scored > 0 for step in self.steps]
-        self._scored = np.concatenate([s.runs.scored[s.runs.scored > 0] for s in self.steps])
-        self._solved = np.concatenate([s.solved[s.runs.scored > 0] for s in self.steps])
-        self._places = np.repeat(np.arange(len(counts)), [own.sum() for own in counts])
+            self.steps.append(
+                _Step(
+                    number=step.step,
+                    batch=batch,
+                    runs=runs,
+                    rewards=table.rewards,
+                    logged=logged_advantages(step, batch),
+                    successes=successes,
+                    solved=solved,
+                )
+            )
+        # Of each group that has a scorable rollout, in the order of the steps.
+        counts = [np.count_nonzero(step.runs.scored) for step in self.steps]
+        self._scored = np.concatenate([step.of_scored(step.runs.scored) for step in self.steps])
+        self._solved = np.concatenate([step.of_scored(step.solved) for step in self.steps])
+        self._places = np.repeat(np.arange(len(counts)), counts)
         self._bins, self._rates = self._solve_rates()
 
     def _threshold_of(self, distinct: Sequence[float], success_at: float | None) -> float | None:

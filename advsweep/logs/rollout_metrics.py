@@ -75,26 +75,21 @@ def metrics_of_dump(
             training cost is not known.
     """
     steps = list(rollouts)
-    found = DumpMetrics()
-    found.rollouts = {step: sum(len(group.rewards) for group in groups) for step, groups in steps}
-    for _, groups in steps:
-        sizes = {len(group.rewards) for group in groups}
-        if len(sizes) == 1:
-            found.sizes = {"prompts_per_step": len(groups), "group_size": sizes.pop()}
-            break
-    named: dict[str, Any] = {**found.sizes, **config}
-    prompts, size = named.get("prompts_per_step", 0), named.get("group_size", 0)
-    known = isinstance(prompts, int) and isinstance(size, int) and prompts > 0 and size > 0
-    total = config.get("steps")
+    dump = DumpMetrics()
+    dump.rollouts = {step: sum(len(group.rewards) for group in groups) for step, groups in steps}
+    dump.sizes = _sizes_of(steps)
+    usual = _rollouts_of_a_step({**dump.sizes, **config}) if counts_rollouts else None
+    total_steps = config.get("steps")
+    if not isinstance(total_steps, int):
+        total_steps = None
     source = _AdvantagesOfDump(config.get("estimator"))
+    is_graded = any(map(_has_graded_rewards, steps))
     low, high = math.inf, -math.inf
-    every = (reward for _, groups in steps for group in groups for reward in group.rewards)
-    graded = any(reward not in (0, 1) and reward == reward for reward in every)
     # In order, one after another: an estimator with memory sees what it saw in the training.
     for step in steps:
-        batch = batch_of(step, total if isinstance(total, int) else None)
+        batch = batch_of(step, total_steps)
         # A missing rollout of a smaller group counts nowhere, an unscorable one as unscorable.
-        count = found.rollouts[step.step]
+        count = dump.rollouts[step.step]
         scorable = torch.ones_like(batch.rewards) == 1 if batch.mask is None else batch.mask
         advantages = source.of(step, batch)
         metrics = rollout_metrics(
@@ -103,27 +98,52 @@ def metrics_of_dump(
             outcomes=(batch.rewards >= success_at).to(batch.rewards),
             judged=batch.rewards,
             verifier_free=source.estimator is not None and source.estimator.verifier_free,
-            graded=graded,
+            graded=is_graded,
         )
         del metrics[UTILISATION], metrics[ROLLOUT_COST]
         metrics[UNSCORABLE] = 1 - scorable.sum().item() / count
         if advantages is not None:
             metrics[UTILISATION] = advantages.keep.sum().item() / count
-        if known and counts_rollouts:
-            metrics[ROLLOUT_COST] = count / (prompts * size)
+        if usual is not None:
+            metrics[ROLLOUT_COST] = count / usual
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        found.steps.append(LoggedStep(step.step, finite))
+        dump.steps.append(LoggedStep(step.step, finite))
         # Of float32, as they are compared with the threshold.
         rewards = batch.rewards[scorable].tolist()
-        low, high = min([low, *rewards]), max([high, *rewards])
-    found.notes = source.notes()
+        low = min([low, *rewards])
+        high = max([high, *rewards])
+    dump.notes = source.notes()
     if low < high < success_at:
-        found.notes.append(
+        dump.notes.append(
             f"no rollout counts as a success: rewards are {low:g} to {high:g}, and a success "
             f"has at least {success_at:g}; --set success_at=REWARD changes this"
         )
-    found.notes += fewer_than_usual(found.rollouts, "rollouts")
-    return found
+    dump.notes += fewer_than_usual(dump.rollouts, "rollouts")
+    return dump
+
+
+def _sizes_of(steps: Iterable[RolloutStep]) -> dict[str, int]:
+    """Return the sizes of the first step with groups of one size; empty without one."""
+    for _, groups in steps:
+        sizes = {len(group.rewards) for group in groups}
+        if len(sizes) == 1:
+            return {"prompts_per_step": len(groups), "group_size": sizes.pop()}
+    return {}
+
+
+def _rollouts_of_a_step(sizes: Mapping[str, Any]) -> int | None:
+    """Return how many rollouts a plain step has; None if that is unknown."""
+    prompts = sizes.get("prompts_per_step")
+    size = sizes.get("group_size")
+    if not isinstance(prompts, int) or not isinstance(size, int):
+        return None
+    return prompts * size if prompts > 0 and size > 0 else None
+
+
+def _has_graded_rewards(step: RolloutStep) -> bool:
+    """Return whether a step has a reward that is neither 0 nor 1, unscorable ones aside."""
+    rewards = (reward for group in step.groups for reward in group.rewards)
+    return any(reward not in (0, 1) and not math.isnan(reward) for reward in rewards)
 
 
 class _AdvantagesOfDump:
