@@ -36,10 +36,11 @@ from advsweep.report.claims.lists import (
 )
 from advsweep.report.data.columns import parse_column
 from advsweep.report.data.runs import MISSING, Filter, describe_filters, parse_where
-from advsweep.report.tables.comparison import compare_rows, default_baseline, parse_baseline
+from advsweep.report.tables.baselines import default_baseline, parse_baseline
+from advsweep.report.tables.cells import make_cell
+from advsweep.report.tables.comparison import Comparing, compare_rows
 from advsweep.report.tables.notes import POOLED_SPREAD
 from advsweep.report.tables.render import lay_out_differences, report_records
-from advsweep.report.tables.rows import make_cell
 from advsweep.report.tables.types import Arm, Cell, Report, Row, Subject
 from advsweep.writing import Document, write
 
@@ -210,7 +211,7 @@ def make_report(runs: StudyRuns, table: Mapping[str, Any]) -> tuple[Report, list
         provenance={"sweep": table["sweep"], "store": "", "runs": 0},
         baseline=baseline.text,
         outcomes=tuple(primary),
-        differences=compare_rows(rows, list(arms.values()), primary, others, baseline),
+        differences=compare_rows(rows, list(arms.values()), Comparing(baseline, primary, others)),
         tuned=baseline.tuned,
         arms=tuple(arms.values()),
     )

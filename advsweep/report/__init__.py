@@ -2,22 +2,24 @@
 
     from advsweep.report.tables.build import build_report
     from advsweep.report.tables.render import render
+    from advsweep.report.tables.request import ReportRequest
     from advsweep.store.store import open_store
 
-    report = build_report(open_store(create=False), "demo")
+    report = build_report(open_store(create=False), ReportRequest("demo"))
     print(render(report, "markdown"))
 
 The path of a metric point, from the backend to a table's cell:
 
     1. `sweep.worker.reporter`        the backend's reporter batches points
     2. `store.metrics.record`         writes them to the table `points`
-    3. `report.data.selection`        selects the runs of the table and its columns
-    4. `store.metrics.means`          reads one number per run from the points
-    5. `report.data.measure`          collects these numbers by column
+    3. `report.tables.selection`      selects the runs of the table and its columns
+    4. `report.data.sources`          reads one number per run from the points
+    5. `report.tables.measurements`   collects these numbers by column
     6. `report.tables.rows`           makes one frame of all, and each row's `Cell` from it
-    7. `report.tables.build`          puts `Row`s, differences and provenance into a `Report`
-    8. `report.tables.render`         formats every `Cell` as an `Entry` of text
-    9. `advsweep.writing`             writes the entries
+    7. `report.tables.comparison`     compares the rows with a baseline
+    8. `report.tables.build`          calls these steps, and puts their values into a `Report`
+    9. `report.tables.render`         formats every `Cell` as an `Entry` of text
+    10. `advsweep.writing`            writes the entries
 
 `report.tables.types` holds all of these types; `Row` is the only row of numbers.
 `report.api` is the Python API. Reports import pandas, and no part imports torch.

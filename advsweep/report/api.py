@@ -33,6 +33,7 @@ from advsweep.report.data.runs import Filter, name_group, parse_where, read_runs
 from advsweep.report.data.selection import select_runs
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out, plain_difference, render, report_records
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.writing import write_table
@@ -226,17 +227,19 @@ def report(
         return ReportTable(
             build_report(
                 opened,
-                sweep,
-                where=_filters(where),
-                rows=_list(rows),
-                columns=_list(columns),
-                sort=sort,
-                baseline=baseline,
-                target=difference,
-                at=None if at is None else parse_cutoff(at, "at"),
-                outcomes=[] if outcomes is None else parse_outcomes(_list(outcomes), "outcomes"),
-                declared_by="outcomes",
-                ended_early=parse_ended_early(str(ended_early), "ended_early"),
+                ReportRequest(
+                    sweep,
+                    where=_filters(where),
+                    rows=_list(rows),
+                    columns=_list(columns),
+                    sort=sort,
+                    baseline=baseline,
+                    target=difference,
+                    at=None if at is None else parse_cutoff(at, "at"),
+                    outcomes=parse_outcomes(_list(outcomes), "outcomes"),
+                    declared_by="outcomes",
+                    ended_early=parse_ended_early(str(ended_early), "ended_early"),
+                ),
             )
         )
 

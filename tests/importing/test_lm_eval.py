@@ -198,6 +198,7 @@ def test_a_final_model_is_evaluated_at_the_end(tmp_path: Path) -> None:
 
 def test_final_models_make_no_row_of_an_untrained_one(tmp_path: Path, store: Store) -> None:
     from advsweep.report.tables.build import build_report
+    from advsweep.report.tables.request import ReportRequest
 
     for estimator in ("grpo", "rloo"):
         for seed in (0, 1):
@@ -206,8 +207,8 @@ def test_final_models_make_no_row_of_an_untrained_one(tmp_path: Path, store: Sto
             results(folder, folder.name)
     pattern = NamePattern("{estimator}-s{seed}")
     import_runs(store, READERS.build("lm-eval"), str(tmp_path / "results"), pattern=pattern)
-    rows = build_report(store).rows
-    assert [(row.group["estimator"], row.is_base) for row in rows] == [
+    rows = build_report(store, ReportRequest()).rows
+    assert [(row.group["estimator"], row.is_untrained) for row in rows] == [
         ("grpo", False), ("rloo", False),
     ]  # fmt: skip
 

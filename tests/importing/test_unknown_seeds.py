@@ -23,9 +23,10 @@ from advsweep.report.data.runs import read_runs
 from advsweep.report.figures.comparisons import forest
 from advsweep.report.figures.data import FigureData
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.comparison import Spreads
+from advsweep.report.tables.cells import make_cell
+from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.render import render, report_data
-from advsweep.report.tables.rows import make_cell
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import compare_seeds
 from advsweep.store import Store
@@ -56,7 +57,7 @@ def write_logs(
 
 def take(store: Store, source: Path, **options) -> Report:
     import_runs(store, READERS.build("jsonl"), str(source), **options)
-    return build_report(store)
+    return build_report(store, ReportRequest())
 
 
 def test_runs_of_unknown_seeds_are_compared_by_welch(store, tmp_path):
@@ -105,7 +106,7 @@ def test_names_of_logs_decide_nothing(store, tmp_path):
         file_of_same_content.write_text(file.read_text())
     one = take(store, first, sweep="one")
     take(store, renamed, sweep="two")
-    reports = [build_report(store, sweep) for sweep in ("one", "two")]
+    reports = [build_report(store, ReportRequest(sweep)) for sweep in ("one", "two")]
     described = [{**report_data(report), "provenance": None} for report in reports]
     assert described[0] == described[1]
     assert reports[0].baseline == one.baseline == "grpo"
@@ -142,7 +143,7 @@ def test_a_seed_that_two_runs_have_is_one_replicate_and_unknown_ones_are_several
 def test_ranks_and_pooled_spreads_do_not_pair_them(store, tmp_path):
     values = {**VALUES, "fade": (0.24, 0.44, 0.64, 0.85)}
     take(store, write_logs(tmp_path / "logs", values))
-    report = build_report(store, rank=OUTCOME)
+    report = build_report(store, ReportRequest(rank=OUTCOME))
     assert {(own.low, own.high) for own in report.ranks.values()} == {(1, 3)}
     assert any("Welch's of rows with unknown seeds" in remark for remark in report.remarks)
     spreads = Spreads(report.arms)

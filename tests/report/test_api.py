@@ -14,6 +14,7 @@ import advsweep
 from advsweep.errors import AdvsweepError, NoStoreError, NotFoundError
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import render
+from advsweep.report.tables.request import ReportRequest
 from advsweep.store import Status
 
 LOADS = ("load_runs", "load_metrics", "load_evaluations", "load_problems")
@@ -45,7 +46,7 @@ def test_loads_a_row_per_run(demo):
     assert runs["group_size"].tolist() == [8] * 8
     done = runs[runs["status"] == "done"]
     means = done.groupby("estimator")["pass@1"].mean()
-    report = build_report(demo.store, "demo")
+    report = build_report(demo.store, ReportRequest("demo"))
     expected = {row.group["estimator"]: row.cells["pass@1"].mean for row in report.rows}
     assert means.to_dict() == pytest.approx({k: v for k, v in expected.items() if k != "base"})
 
@@ -101,7 +102,7 @@ def test_frames_of_no_runs_are_empty(demo):
 
 def test_report_is_that_of_the_command(demo):
     report = advsweep.report("advsweep.db", sweep="demo", columns="pass@1,collapse/acr@end")
-    built = build_report(demo.store, "demo", columns=["pass@1", "collapse/acr@end"])
+    built = build_report(demo.store, ReportRequest("demo", columns=["pass@1", "collapse/acr@end"]))
     assert str(report) == render(built, "table")
     assert report.render("csv") == render(built, "csv")
     frame = report.to_frame()

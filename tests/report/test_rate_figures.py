@@ -14,6 +14,7 @@ from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page
 from advsweep.report.figures.registry import collect
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 
 
 @pytest.fixture
@@ -46,14 +47,14 @@ def test_differences_are_those_of_the_report(arms: Any) -> None:
     assert drawn.title == "demo: differences to rloo"
     found = {(r["row"], r["outcome"]): r for r in drawn.records}
     # Two seeds of a_grae have no right answer.
-    assert len(found) == len(build_report(arms.store, "demo").primary) == 11
+    assert len(found) == len(build_report(arms.store, ReportRequest("demo")).primary) == 11
     check_against_report(arms, found)
     # pass@1 of psr is (2 + seed % 2) / 32 higher: 2, 3, 2 of 32.
     assert found["psr", "pass@1"]["difference"] == pytest.approx(7 / 96)
 
 
 def check_against_report(arms: Any, found: dict[tuple[str, str], dict[str, Any]]) -> None:
-    report = build_report(arms.store, "demo")
+    report = build_report(arms.store, ReportRequest("demo"))
     for one in report.primary:
         record = found[report.rows[one.row].group["estimator"], one.column.name]
         for end in ("difference", "low", "high", "n"):

@@ -10,6 +10,7 @@ from advsweep.cli.plans import plan_sweep
 from advsweep.errors import ConfigError
 from advsweep.report.html import render_page
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 from advsweep.store import open_store
 from advsweep.store.races import RACE_KEY, read_race
 from advsweep.sweep.events import EventKind, RunEvent
@@ -69,7 +70,7 @@ def test_a_race_ends_by_itself_with_fewer_runs_than_all_seeds(write, store):
     low, high = map(float, placebo_row["after 5 seeds"].split(" to "))
     assert low < high < 0
     json.dumps(record.plain(), allow_nan=True)
-    report = build_report(store, "raced")
+    report = build_report(store, ReportRequest("raced"))
     assert any(record.text in remark for remark in report.remarks)
     page = render_page(report, store)
     assert record.title in page
@@ -84,7 +85,7 @@ def test_equal_arms_are_told_with_what_their_seeds_leave_open(write, store):
     words = "equal: 0 of 5 seeds failed; failures of up to 45 % of runs are not excluded"
     assert f"grpo (A/A), {words}" in record.limits
     assert record.plain()["limits"] == record.limits
-    report = build_report(store, "raced")
+    report = build_report(store, ReportRequest("raced"))
     assert any(words in remark for remark in report.remarks)
     assert words in render_page(report, store)
 

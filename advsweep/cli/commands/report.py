@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gc
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -138,6 +138,7 @@ def report(
     from advsweep.report.data.runs import parse_where, split_list
     from advsweep.report.tables.build import build_report
     from advsweep.report.tables.render import render
+    from advsweep.report.tables.request import ReportRequest
 
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
@@ -145,9 +146,7 @@ def report(
     asserted = [parse_assertion(text) for text in assertions or ()]
     declared = [] if outcomes is None else parse_outcomes(split_list(outcomes), "--outcomes")
     opened = open_store(store, create=False)
-    build = functools.partial(
-        build_report,
-        opened,
+    request = ReportRequest(
         sweep,
         rows=None if rows is None else split_list(rows),
         where=filters,
@@ -161,16 +160,20 @@ def report(
     # A report of thousands of runs makes many objects and no cycles: collecting takes a third.
     gc.disable()
     try:
-        shown = build(
-            columns=names,
-            sort=None if ranked else sort,
-            target=difference,
-            rank=sort.removeprefix("rank:") if sort is not None and ranked else None,
+        shown = build_report(
+            opened,
+            replace(
+                request,
+                columns=names,
+                sort=None if ranked else sort,
+                target=difference,
+                rank=sort.removeprefix("rank:") if sort is not None and ranked else None,
+            ),
         )
         results = []
         if asserted:
             used = dict.fromkeys(column for a in asserted for column in a.columns)
-            judged = build(columns=list(used), described=False)
+            judged = build_report(opened, replace(request, columns=list(used), described=False))
             results = [evaluate_assertion(judged, assertion) for assertion in asserted]
         if output_format == "table" and not full and names is None:
             echo_rendered(write(lay_out_short(shown)))

@@ -27,14 +27,8 @@ from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.runs import name_group, parse_where, show_key
 from advsweep.report.data.windows import NUMBER
-from advsweep.report.tables.comparison import (
-    LEVEL,
-    BaselineRows,
-    count_seeds,
-    parse_baseline,
-    show_seeds,
-    with_baseline,
-)
+from advsweep.report.tables.baselines import BaselineRows, parse_baseline
+from advsweep.report.tables.comparison import LEVEL, count_seeds, show_seeds, with_baseline
 from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.types import Difference, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
@@ -283,8 +277,7 @@ def judge_assertion(report: Report, assertion: Assertion) -> Finding:
     found = compare_sides(report, assertion)
     if found is None:
         cutoffs = {c.at.text for c in report.columns if c.at and c.name in assertion.columns}
-        where = tuple(f"@{cutoff}: " for cutoff in cutoffs)
-        whys = "".join(f"; {remark}" for remark in report.remarks if remark.startswith(where))
+        whys = "".join(f"; {note.text}" for note in report.notes if note.about in cutoffs)
         missing = "that takes two seeds or more that all of its rows have"
         unknown = [name for name, row in rows.items() if row.unknown_seeds]
         if unknown:
@@ -390,7 +383,7 @@ def _adjusted(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> 
         except (NotFoundError, ReportError):
             # Names with other operators than = are no baselines, nor those that fit several rows.
             row = rows[name]
-            report = with_baseline(report, BaselineRows(row.group, untrained=row.is_base))
+            report = with_baseline(report, BaselineRows(row.group, untrained=row.is_untrained))
         difference = _difference_of(report, outcome, pair)
     if difference is None or math.isnan(difference.p_adjusted):
         return math.nan, ""

@@ -403,7 +403,7 @@ class Trend(Kind):
                 )
         points: list[tuple[float, float, str]] = []
         for row in report.rows:
-            if row.is_base:
+            if row.is_untrained:
                 continue
             places = _places(row, self.over)
             found = [

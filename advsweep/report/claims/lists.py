@@ -47,7 +47,7 @@ from advsweep.report.claims.kinds import (
     withhold,
 )
 from advsweep.report.data.columns import OUTCOMES, Column, parse_column, parse_outcomes
-from advsweep.report.data.cutoffs import AT_CUTOFF, Cutoff, parse_cutoff
+from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.runs import (
     Filter,
     is_key,
@@ -59,9 +59,12 @@ from advsweep.report.data.runs import (
     value_of,
 )
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.comparison import MOST_SEEDS, SEEDS_FOR_A_MARK
-from advsweep.report.tables.notes import chance_column, chance_of, describe_chance, provenance
-from advsweep.report.tables.types import Report, Subject, count_states
+from advsweep.report.tables.chance import chance_column, chance_of, describe_chance
+from advsweep.report.tables.comparison import MOST_SEEDS
+from advsweep.report.tables.marks import SEEDS_FOR_A_MARK
+from advsweep.report.tables.provenance import provenance
+from advsweep.report.tables.request import ReportRequest
+from advsweep.report.tables.types import Note, NoteKind, Report, Subject, count_states
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
 from advsweep.writing import Document, Entry, Line, Table, show_p, write
@@ -269,7 +272,7 @@ def _judge(claim: Claim, reports: ClaimReports) -> Finding:
     """Return the finding on a claim by itself, before the other claims of its list count."""
     try:
         finding = claim.kind.judge(reports, claim)
-        remarks = reports.of(claim).remarks
+        notes = reports.of(claim).notes
     except NotFoundError as error:
         return Finding(ClaimVerdict.NOT_JUDGED, str(error), claim=claim)
     except (ReportError, StoreError, FitError) as error:
@@ -283,16 +286,26 @@ def _judge(claim: Claim, reports: ClaimReports) -> Finding:
     if finding.verdict is ClaimVerdict.CANNOT_TELL:
         missing = max(finding.needed or 0, claim.seeds) - finding.n
     # Where runs are compared at a value, those that do not come to it are not in the numbers.
-    cutoffs = [c.at for c in map(parse_column, claim.kind.columns) if c is not None and c.at]
-    starts = tuple(f"@{cutoff.text}: " for cutoff in cutoffs)
-    starts += () if claim.at is None or claim.at.is_cost else (AT_CUTOFF,)
-    told = [own for own in remarks if own.startswith(starts) and own not in finding.reason]
+    told = [text for text in _describe_cutoffs(claim, notes) if text not in finding.reason]
     return replace(
         finding,
         reason="; ".join([finding.reason, *told]),
         claim=claim,
         more=missing if missing > 0 else None,
     )
+
+
+def _describe_cutoffs(claim: Claim, notes: Sequence[Note]) -> list[str]:
+    """Return the sentences of a report on the values at which a claim compares runs."""
+    columns = map(parse_column, claim.kind.columns)
+    cutoffs = [c.at.text for c in columns if c is not None and c.at is not None]
+    is_at_value = claim.at is not None and not claim.at.is_cost
+    return [
+        note.text
+        for note in notes
+        if (note.kind is NoteKind.COLUMN_CUTOFF and note.about in cutoffs)
+        or (note.kind is NoteKind.REPORT_CUTOFF and is_at_value)
+    ]
 
 
 def render_claims(results: ClaimResults, format: str = "table") -> str:
@@ -448,13 +461,15 @@ class ClaimReports:
         if key not in self._built:
             self._built[key] = build_report(
                 self._store,
-                claim.sweep,
-                columns=key[-1],
-                rows=claim.rows,
-                where=claim.where,
-                at=claim.at,
-                outcomes=self._outcomes,
-                described=False,
+                ReportRequest(
+                    claim.sweep,
+                    columns=key[-1],
+                    rows=claim.rows,
+                    where=claim.where,
+                    at=claim.at,
+                    outcomes=self._outcomes,
+                    described=False,
+                ),
             )
         return self._built[key]
 

@@ -15,7 +15,7 @@ from advsweep.report.data.runs import name_group, short_keys, show_key
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes, unit_of
 from advsweep.report.tables.render import lay_out, show_difference
-from advsweep.report.tables.types import Difference, Report, count_states
+from advsweep.report.tables.types import Difference, NoteKind, Report, count_states
 from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table
 
 SAME = "same for every seed"
@@ -63,7 +63,10 @@ def list_findings(report: Report) -> list[Finding]:
 
     Rows with runs that learned nothing come first.
     """
-    findings = [Finding(f"{sentence}.") for sentence in (*report.revisions, *report.untaught)]
+    findings = [
+        Finding(f"{sentence}.")
+        for sentence in report.texts(NoteKind.REVISION, NoteKind.WITHOUT_SIGNAL)
+    ]
     if not report.primary:
         notes = difference_notes(report)
         return findings + [Finding(f"{note[0].upper()}{note[1:]}.") for note in notes]
@@ -109,7 +112,7 @@ def _describe_equal_rows(report: Report) -> list[str]:
     found = []
     for i, row in enumerate(report.rows):
         values = tuple(row.cells[outcome.name].values for outcome in report.outcomes)
-        if row.is_base or not any(values):
+        if row.is_untrained or not any(values):
             continue
         other = first.setdefault(values, i)
         if other != i:
@@ -149,7 +152,7 @@ def lay_out_short(report: Report) -> Document:
             entries.append(Entry(f"{number}{'*' if is_significant else ' '}"))
         first = own.get((i, outcomes[0].name))
         entries.append(Entry(_shown(first) if first else ""))
-        sections.setdefault(row.is_base, []).append(
+        sections.setdefault(row.is_untrained, []).append(
             Line((*names, str(row.n)), tuple(entries)),
         )
     headers = [column.header.partition(" above ")[0] for column in (*outcomes, *collapse)]
@@ -164,7 +167,7 @@ def lay_out_short(report: Report) -> Document:
 
 def _rests_on(report: Report) -> list[str]:
     """Describe what the numbers of a short report are, in a line or two."""
-    counts = sorted({row.n for row in report.rows if not row.is_base})
+    counts = sorted({row.n for row in report.rows if not row.is_untrained})
     seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
     above = [c.header for c in report.outcomes if " above " in c.header]
     unit = unit_of(report)
@@ -184,5 +187,5 @@ def _rests_on(report: Report) -> list[str]:
         lines.append(f"{report.tuned}, tuned for each: {'; '.join(chosen)}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
-    lines += [*report.early_ends, *describe_unknown_seeds(report)]
+    lines += [*report.texts(NoteKind.EARLY_END), *describe_unknown_seeds(report)]
     return [*lines, "all columns, intervals, tests and notes: `advsweep report --full`"]

@@ -120,6 +120,12 @@ class Column:
         return isinstance(self.source, Metric) and not self.source.needs_curve(self.window)
 
     @property
+    def is_mean_of_last_steps(self) -> bool:
+        """Whether it is the mean of a metric over the last steps."""
+        is_at_end = self.window is not None and self.window.kind == "end"
+        return is_at_end and self.is_mean_of_steps
+
+    @property
     def needs_training_curve(self) -> bool:
         """Whether it needs the values within the training; models without a run have none."""
         return self.at is not None or self.source.needs_curve(self.window)

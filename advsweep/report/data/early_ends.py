@@ -185,26 +185,69 @@ def describe_early_ends(
     ]
 
 
-def ended_runs(
+@dataclass(frozen=True)
+class SettledEnds:
+    """What became of the runs that ended early.
+
+    Attributes:
+        groups: the rows with their runs; failed runs are gone.
+        numbers: of each run, by its id.
+        ends: the runs that stay, with the step at which they end.
+        texts: sentences on the runs that count as failed.
+    """
+
+    groups: Sequence[tuple[Group, Sequence[RunRecord]]]
+    numbers: pd.DataFrame
+    ends: Sequence[EarlyEnds]
+    texts: Sequence[str] = ()
+
+
+def settle_early_ends(
     groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+    numbers: pd.DataFrame,
     ends: Sequence[EarlyEnds],
-    columns: Collection[str],
-) -> list[RunRecord]:
-    """Return the runs that end early in one of some columns."""
-    ids = {run_id for own in ends if own.column.name in columns for run_id in own.steps}
-    return [run for _, runs in groups for run in runs if run.id in ids]
+    outcomes: Collection[str],
+    ended_early: str | float,
+) -> SettledEnds:
+    """Settle what becomes of runs that end early: they stay, are gone, or have another value.
+
+    Args:
+        numbers: of each run, by its id.
+        outcomes: the columns that decide which runs end early, if any run has a number of them;
+            else all do.
+        ended_early: `KEEP`, `FAILED`, or the value of such runs in the outcomes.
+    """
+    if not ends or ended_early == KEEP:
+        return SettledEnds(groups, numbers, ends)
+    deciding = {name for name in outcomes if numbers[name].notna().any()}
+    ids = {
+        run_id
+        for end in ends
+        if end.column.name in deciding or not deciding
+        for run_id in end.steps
+    }
+    texts = [_describe_failed(groups, ids, ended_early)]
+    if ended_early == FAILED:
+        return SettledEnds(_without_runs(groups, ids), numbers, [], texts)
+    changed = numbers.copy()
+    failed = [run_id for run_id in numbers.index if run_id in ids]
+    changed.loc[failed, :] = math.nan
+    for end in ends:
+        if end.column.name in outcomes:
+            changed.loc[failed, end.column.name] = float(ended_early)
+    return SettledEnds(groups, changed, [], texts)
 
 
-def describe_failed(
+def _describe_failed(
     groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-    failed: Sequence[RunRecord],
+    ids: Collection[int],
     ended_early: str | float,
 ) -> str:
     """Say how many runs of each row count as failed, and what that means."""
-    ids = {run.id for run in failed}
     counts = []
     for group, runs in groups:
-        if count := sum(run.id in ids for run in runs):
+        count = sum(run.id in ids for run in runs)
+        if count:
             counts.append(f"{name_group(group)} {count} of {len(runs)} runs")
     meaning = "left out of all numbers, so that means are those of the runs that came to the end"
     if ended_early != FAILED:
@@ -212,26 +255,9 @@ def describe_failed(
     return f"failed, as they ended early: {', '.join(counts) or 'no run'}; {meaning}"
 
 
-def without_runs(
+def _without_runs(
     groups: Sequence[tuple[Group, Sequence[RunRecord]]], ids: Collection[int]
 ) -> list[tuple[Group, list[RunRecord]]]:
     """Return the rows without some runs; rows without any other are gone."""
     kept = [(group, [run for run in runs if run.id not in ids]) for group, runs in groups]
     return [(group, runs) for group, runs in kept if runs]
-
-
-def with_value(
-    numbers: pd.DataFrame,
-    ends: Sequence[EarlyEnds],
-    failed: Sequence[RunRecord],
-    outcomes: Collection[str],
-    value: float,
-) -> pd.DataFrame:
-    """Return the numbers with a value for the outcomes of failed runs, and none elsewhere."""
-    changed = numbers.copy()
-    ids = [run.id for run in failed]
-    changed.loc[ids, :] = math.nan
-    for own in ends:
-        if own.column.name in outcomes:
-            changed.loc[ids, own.column.name] = value
-    return changed

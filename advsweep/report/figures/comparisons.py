@@ -15,6 +15,7 @@ from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import describe_unknown_seeds
+from advsweep.report.tables.types import NoteKind
 from advsweep.statistics import regress
 from advsweep.tasks.controls import AA
 from advsweep.writing import show
@@ -46,7 +47,7 @@ def forest(
     report = data.report(metrics or None, baseline)
     if report.baseline is None:
         raise ReportError(f"{data.name} has no two rows, or too many; --baseline names one")
-    rows = [place for place, row in enumerate(report.rows) if not row.is_base]
+    rows = [place for place, row in enumerate(report.rows) if not row.is_untrained]
     texts, remarks = label_rows([report.rows[row].group for row in rows])
     named = dict(zip(rows, texts, strict=True))
     found = [
@@ -87,7 +88,7 @@ def forest(
         title=f"{data.name}: differences to {against[0] if len(against) == 1 else report.baseline}",
         notes=[
             *_forest_notes(table, margins, report.family),
-            *report.early_ends,
+            *report.texts(NoteKind.EARLY_END),
             *describe_unknown_seeds(report),
             *remarks,
         ],

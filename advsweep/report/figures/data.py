@@ -43,8 +43,9 @@ from advsweep.report.figures.style import (
     label_rows,
 )
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.rows import BASE, short_name
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report, count_states
+from advsweep.report.tables.untrained_rows import BASE, short_name
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.seeds import seed_order
 from advsweep.store.tuning_records import TuningRecord
@@ -224,16 +225,18 @@ class FigureData:
         """Build the report of the runs, whose differences are those of `advsweep report`.
 
         Args:
-            columns, baseline: as `build_report` has them.
+            columns, baseline: as `ReportRequest` has them.
         """
         return build_report(
             self._store,
-            self.sweep,
-            [run.id for run in self.runs],
-            columns=columns,
-            where=self.where,
-            baseline=baseline,
-            described=columns is not None,
+            ReportRequest(
+                self.sweep,
+                [run.id for run in self.runs],
+                columns=columns,
+                where=self.where,
+                baseline=baseline,
+                described=columns is not None,
+            ),
         )
 
     def series(self, metric: str) -> Mapping[int, Curve]:

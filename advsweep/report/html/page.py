@@ -329,7 +329,7 @@ def describe_runs(report: Report, runs: Sequence[RunRecord]) -> list[tuple[str, 
         known = [value for run in runs if (value := value_of(run, key)) not in (MISSING, "")]
         if values := dict.fromkeys(map(show_key, known)):
             facts.append((key, first_of(values, _SHOWN)))
-    trained = [row.n for row in report.rows if not row.is_base]
+    trained = [row.n for row in report.rows if not row.is_untrained]
     seeds = "-".join(map(str, sorted({min(trained), max(trained)})))
     bases = sum(row.n for row in report.rows if row.subject is Subject.BASE)
     n = f"{counted(len(trained), 'row')} of {counted(seeds, 'seed')}"

@@ -30,7 +30,7 @@ from advsweep.components import leaves, option_of
 from advsweep.errors import AdvsweepError
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.runs import Group
-from advsweep.report.tables.rows import trained_rows
+from advsweep.report.tables.trained_rows import trained_rows
 from advsweep.report.tables.types import Arm, Row
 from advsweep.statistics import Comparison, compare_seeds
 from advsweep.statistics.comparison import (

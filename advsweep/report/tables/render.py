@@ -9,9 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from advsweep.report.data.runs import Group, show_key
-from advsweep.report.tables.comparison import find_marks, show_seeds
-from advsweep.report.tables.notes import LEGEND, difference_notes, notes, provenance
-from advsweep.report.tables.types import Cell, Difference, Report
+from advsweep.report.tables.comparison import show_seeds
+from advsweep.report.tables.marks import find_marks
+from advsweep.report.tables.notes import LEGEND, difference_notes, notes
+from advsweep.report.tables.provenance import provenance
+from advsweep.report.tables.types import Cell, Difference, NoteKind, Report
 from advsweep.statistics import Comparison
 from advsweep.store.seeds import UnknownSeed
 from advsweep.writing import (
@@ -56,7 +58,7 @@ def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Tabl
         entries = tuple(
             _entry(row.cells[c.name], row.n, marks.get((i, c.name))) for c in report.columns
         )
-        sections.setdefault(row.is_base, []).append(Line(names, entries))
+        sections.setdefault(row.is_untrained, []).append(Line(names, entries))
     return Table(
         names=(*keys, *rank, "n"),
         columns=tuple(c.header for c in report.columns),
@@ -240,7 +242,7 @@ def report_data(report: Report) -> dict[str, Any]:
         ],
         "provenance": {
             **report.provenance,
-            "remarks": (*report.remarks, *report.revisions),
+            "remarks": (*report.remarks, *report.texts(NoteKind.REVISION)),
             "left_out": {status.value: n for status, n in report.left_out.items()},
             "pruned": report.pruned,
             "better": {column.name: column.direction.value for column in report.columns},

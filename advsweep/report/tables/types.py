@@ -45,6 +45,45 @@ class Cell:
         return self.n > 1 and self.low == self.high
 
 
+class NoteKind(Enum):
+    """What a note of a report is about."""
+
+    REMARK = "remark"
+    """How runs were selected and combined."""
+    REPORT_CUTOFF = "cutoff of the report"
+    """Where in their training the runs are compared."""
+    COLUMN_CUTOFF = "cutoff of a column"
+    """The same of a column that has a cutoff itself, which `about` names."""
+    REVISION = "revision"
+    """Runs of several revisions of a component."""
+    WITHOUT_SIGNAL = "without signal"
+    """Rows with runs that learned nothing from their rewards."""
+    EARLY_END = "early end"
+    """Runs whose numbers are of an earlier step than the others'."""
+    CAUTION = "caution"
+    """Numbers that say less than they seem to."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence of a report on its runs or numbers.
+
+    Attributes:
+        kind: what it is about.
+        text: the sentence.
+        about: the cutoff of a column, as `Cutoff.text` has it; empty for other kinds.
+    """
+
+    kind: NoteKind
+    text: str
+    about: str = ""
+
+
+def as_remarks(texts: Iterable[str]) -> list[Note]:
+    """Return sentences as notes on how runs were selected and combined."""
+    return [Note(NoteKind.REMARK, text) for text in texts]
+
+
 class Subject(Enum):
     """What the numbers of a row are of."""
 
@@ -83,7 +122,7 @@ class Row:
     arm: str = ""
 
     @property
-    def is_base(self) -> bool:
+    def is_untrained(self) -> bool:
         """Whether no run trained it: a base, a floor, a model without a run."""
         return self.subject is not Subject.RUN
 
@@ -168,13 +207,9 @@ class Report:
         left_out: how many runs are not in the table, by their status.
         pruned: how many of these were stopped early, by the name of the rule.
         unscorable: share of the evaluations' samples that the verifier failed on.
-        provenance: where the numbers come from (`notes.describe_provenance`).
+        provenance: where the numbers come from (`provenance.describe_provenance`).
         unjudged: how many problems have no scores, as none of their samples could be scored.
-        remarks: sentences on how runs were selected and combined.
-        revisions: sentences on runs of several revisions of a component.
-        untaught: sentences on rows with runs that learned nothing from their rewards.
-        cautions: sentences on numbers that say less than they seem to.
-        early_ends: sentences on runs whose numbers are of an earlier step than the others'.
+        notes: on the runs and the numbers.
         baseline: the rows that others are compared with, in words; None without a comparison.
         outcomes: the primary outcomes; the table may not show them.
         declared_by: what declares them, if they are not the default ones.
@@ -193,11 +228,7 @@ class Report:
     unscorable: float
     provenance: Mapping[str, Any]
     unjudged: int = 0
-    remarks: tuple[str, ...] = ()
-    revisions: tuple[str, ...] = ()
-    untaught: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()
-    early_ends: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     baseline: str | None = None
     outcomes: tuple[Column, ...] = ()
     declared_by: str = ""
@@ -211,6 +242,20 @@ class Report:
     def keys(self) -> list[str]:
         """The config keys that name rows, in their fixed order."""
         return sorted({key for row in self.rows for key in row.group}, key=key_order)
+
+    @property
+    def trained(self) -> list[Row]:
+        """The rows of runs."""
+        return [row for row in self.rows if not row.is_untrained]
+
+    def texts(self, *kinds: NoteKind) -> tuple[str, ...]:
+        """Return the sentences of some kinds of notes, in their order."""
+        return tuple(note.text for note in self.notes if note.kind in kinds)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on how runs were selected and combined, and where they are compared."""
+        return self.texts(NoteKind.REMARK, NoteKind.REPORT_CUTOFF, NoteKind.COLUMN_CUTOFF)
 
     @property
     def primary(self) -> list[Difference]:
@@ -234,5 +279,5 @@ class Report:
 
 
 def count_states(counts: Mapping[Status, int]) -> str:
-    """Describes how many runs have which status."""
+    """Describe how many runs have which status."""
     return ", ".join(f"{n} {status.value}" for status, n in counts.items())

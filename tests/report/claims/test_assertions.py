@@ -7,11 +7,14 @@ import pytest
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 
 
 def _evaluate(lab, text, **options):
     assertion = parse_assertion(text)
-    report = build_report(lab.store, None, columns=assertion.columns, baseline="none", **options)
+    report = build_report(
+        lab.store, ReportRequest(None, columns=assertion.columns, baseline="none", **options)
+    )
     return evaluate_assertion(report, assertion)
 
 
@@ -134,7 +137,9 @@ def test_a_base_of_each_seed_is_paired_with_its_runs(lab):
         own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
         lab.run("paired", seed, solved=(2 + seed, 0), sweep="own", **own)
     assertion = parse_assertion("pass@1[paired] > pass@1[base]")
-    report = build_report(lab.store, "own", columns=assertion.columns, baseline="none")
+    report = build_report(
+        lab.store, ReportRequest("own", columns=assertion.columns, baseline="none")
+    )
     result = evaluate_assertion(report, assertion)
     assert result.verdict is ClaimVerdict.HOLDS
     # Unpaired, a spread of 1/8 in both would hide it.

@@ -8,7 +8,9 @@ from advsweep.report.claims.assertions import ClaimVerdict
 from advsweep.report.claims.lists import evaluate_claims, parse_claim_list
 from advsweep.report.data.columns import parse_column
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.notes import chance_column
+from advsweep.report.tables.chance import chance_column
+from advsweep.report.tables.request import ReportRequest
+from advsweep.report.tables.types import NoteKind
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
 
@@ -160,5 +162,7 @@ def test_a_report_cautions_where_claims_are_not_judged(lab, base, caution):
     in (1 - (5/6)^5 + 1 - (4/6)^5) / 2 = .733, of five samples of the base (.984 + .447) / 2.
     """
     _judge(lab, HIGHER, base=base)
-    report = build_report(lab.store, "demo", columns=["pass@2"])
-    assert [text for text in report.cautions if text.startswith("at chance")] == caution
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@2"]))
+    assert [
+        text for text in report.texts(NoteKind.CAUTION) if text.startswith("at chance")
+    ] == caution

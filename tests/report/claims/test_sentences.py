@@ -12,6 +12,7 @@ from advsweep.report.claims.sentences import (
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.runs import name_group
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 
 SEEDS = range(5)
 NOISE = [0.0, 0.01, 0.02, 0.01, 0.0]
@@ -30,7 +31,9 @@ def _report(lab, constant, rows, metrics):
             ]
             lab.run(name, seed, points=points, solved=None)
     outcomes = parse_outcomes(list(metrics), "outcomes")
-    return build_report(lab.store, "demo", columns=metrics, baseline="grpo", outcomes=outcomes)
+    return build_report(
+        lab.store, ReportRequest("demo", columns=metrics, baseline="grpo", outcomes=outcomes)
+    )
 
 
 @pytest.fixture
@@ -70,7 +73,9 @@ def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
         for seed in SEEDS:
             points = constant(collapse__acr=acr + NOISE[seed], reward__mean=0.4 + NOISE[seed] * acr)
             lab.run(name, seed, points=points, solved=None)
-    report = build_report(lab.store, "demo", columns=["collapse/acr"], baseline="grpo")
+    report = build_report(
+        lab.store, ReportRequest("demo", columns=["collapse/acr"], baseline="grpo")
+    )
     verdicts = {d.column.name: judge_difference(d) for d in report.differences}
     assert verdicts == {"reward/mean@end": "not significant", "collapse/acr": "descriptive"}
     [one] = list_findings(report)
@@ -83,7 +88,7 @@ def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, cons
     for name, listed in {**values, "rloo": [0.48, 0.61, 0.42]}.items():
         for seed, value in enumerate(listed):
             lab.run(name, seed, points=constant(reward__mean=value), solved=None)
-    report = build_report(lab.store, "demo", baseline="grpo")
+    report = build_report(lab.store, ReportRequest("demo", baseline="grpo"))
     [fade] = [d for d in report.primary if report.rows[d.row].group["estimator"] == "fade"]
     assert fade.comparison.p_value < 0.05 < fade.p_adjusted
     assert judge_difference(fade) == "not significant"

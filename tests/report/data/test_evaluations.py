@@ -9,10 +9,11 @@ import pytest
 from advsweep.errors import ReportError
 from advsweep.names import SELECTED_STEP
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 
 
 def values(lab, *columns):
-    report = build_report(lab.store, "demo", columns=list(columns))
+    report = build_report(lab.store, ReportRequest("demo", columns=list(columns)))
     [row] = [row for row in report.rows if row.n and "grpo" in row.group.values()]
     return {name: row.cells[name].mean for name in columns}
 
@@ -67,7 +68,7 @@ def test_a_k_above_the_samples_between_has_no_curve(lab):
     other = lab.run(seed=1, solved=(4, 0))
     lab.evaluate(run, "between", 5, (1, 1), n=2, k=[1])
     lab.evaluate(other, "between 1", 5, (1, 1))
-    report = build_report(lab.store, "demo", columns=["pass@4@max"])
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@4@max"]))
     [cell] = [row.cells["pass@4@max"] for row in report.rows if row.n > 1]
     known = [value for value in cell.values if not math.isnan(value)]
     assert known == [1.0]

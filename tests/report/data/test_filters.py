@@ -10,6 +10,7 @@ import pytest
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.report.data.runs import MISSING, parse_where, value_of
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 from advsweep.store import Status
 
 
@@ -67,11 +68,11 @@ def test_a_component_stands_for_its_name():
 
 
 def _names(report):
-    return [(row.group["estimator"], row.seeds) for row in report.rows if not row.is_base]
+    return [(row.group["estimator"], row.seeds) for row in report.rows if not row.is_untrained]
 
 
 def _report(lab, text, **options):
-    return build_report(lab.store, "demo", where=parse_where(text), **options)
+    return build_report(lab.store, ReportRequest("demo", where=parse_where(text), **options))
 
 
 def test_runs_by_config_and_seed(demo):

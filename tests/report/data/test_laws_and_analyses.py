@@ -13,13 +13,14 @@ from advsweep.errors import NotFoundError
 from advsweep.plugins import Discovery, PluginPoint
 from advsweep.report.data.analyses import AnalysisColumns, analysis_columns
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 from advsweep.statistics import pass_at_k
 from advsweep.statistics.pass_laws import fit_pass_at_k
 from advsweep.store import NewAnalysis
 
 
 def values(lab, *columns):
-    report = build_report(lab.store, "demo", columns=list(columns))
+    report = build_report(lab.store, ReportRequest("demo", columns=list(columns)))
     [row] = [row for row in report.rows if "grpo" in row.group.values()]
     return {name: row.cells[name].mean for name in columns}
 

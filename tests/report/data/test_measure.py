@@ -11,6 +11,7 @@ from advsweep.report.claims.assertions import evaluate_assertion, parse_assertio
 from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out
+from advsweep.report.tables.request import ReportRequest
 
 
 @pytest.fixture
@@ -38,12 +39,12 @@ def _cells(report, column):
 
 
 def _at(lab, text, *columns):
-    return build_report(lab.store, "demo", columns=columns, at=parse_cutoff(text))
+    return build_report(lab.store, ReportRequest("demo", columns=columns, at=parse_cutoff(text)))
 
 
 def test_costs(costly):
     columns = ["total/steps", "total/rollouts", "total/tokens", "total/seconds"]
-    report = build_report(costly.store, "demo", columns=columns)
+    report = build_report(costly.store, ReportRequest("demo", columns=columns))
     assert _cells(report, "total/steps")["grpo"] == (20.0, 20.0)
     # 20 steps of 4 prompts with 8 rollouts each, or twice that.
     assert _cells(report, "total/rollouts") == {
@@ -125,13 +126,15 @@ def test_wrong_cutoffs(costly, text, error, message):
 def test_unrecorded_costs(lab):
     lab.run("grpo", 0)
     with pytest.raises(ReportError, match="no run of the table recorded what it takes"):
-        build_report(lab.store, "demo", at=parse_cutoff("seconds"))
+        build_report(lab.store, ReportRequest("demo", at=parse_cutoff("seconds")))
 
 
 def test_large_gaps_between_evaluations_are_not_interpolated(often):
     """From step 4 to 10, 3/8 to 1/2, are 30 % of the 20 steps; to 1/2 itself there is no gap."""
     names = ["total/steps@pass@1=0.4", "reached@pass@1=0.4", "collapse/acr@pass@1=0.4", "pass@1"]
-    report = build_report(often.store, "demo", columns=[*names, "total/steps@pass@1=0.5"])
+    report = build_report(
+        often.store, ReportRequest("demo", columns=[*names, "total/steps@pass@1=0.5"])
+    )
     for name in (names[0], names[2]):
         assert all(map(math.isnan, _cells(report, name)["grpo"]))
     assert _cells(report, names[1]) == {"base": (), "grpo": (1.0, 1.0), "fade": (0.0, 0.0)}
@@ -167,7 +170,9 @@ def test_problems_by_the_solve_rate_of_the_base(lab):
     for seed in range(2):
         lab.run("grpo", seed, solved=(2 + seed, 3))
     names = ["pass@1[base=0.1:0.5]", "pass@1[base=0:0.1]", "pass@1[base=0:1]"]
-    report = build_report(lab.store, "demo", columns=[*names, "pass@1[base=0.25:1,level=0]"])
+    report = build_report(
+        lab.store, ReportRequest("demo", columns=[*names, "pass@1[base=0.25:1,level=0]"])
+    )
     grpo = _cells(report, names[0])["grpo"], _cells(report, names[1])["grpo"]
     assert grpo == ((0.5, 0.75), (0.75, 0.75))
     base = [value for name in names for value in _cells(report, name)["base"]]
@@ -179,5 +184,5 @@ def test_a_base_that_always_solves_a_problem_is_in_the_last_class(lab):
     lab.evaluate(run, "strong", 0, (4, 1), task="sums")
     lab.evaluate(run, "trained", 20, (2, 4), task="sums")
     columns = ["pass@1[sums,base=0.5:1]", "pass@1[sums,base=0.25:0.5]"]
-    [_, row] = build_report(lab.store, "demo", columns=columns).rows
+    [_, row] = build_report(lab.store, ReportRequest("demo", columns=columns)).rows
     assert [row.cells[column].values for column in columns] == [(0.5,), (1.0,)]

@@ -7,10 +7,11 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.report.claims.lists import evaluate_claims, parse_claim_list
 from advsweep.report.data.columns import find_outcome, parse_column, parse_outcomes
-from advsweep.report.tables import build
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.cells import make_cell
+from advsweep.report.tables.outcomes import choose_outcome
 from advsweep.report.tables.render import lay_out
-from advsweep.report.tables.rows import make_cell
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Row
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
@@ -31,7 +32,9 @@ def _fill(lab, names=("grpo", "fade"), **config):
 
 
 def _outcomes(lab, **options):
-    return [column.name for column in build_report(lab.store, "demo", **options).outcomes]
+    return [
+        column.name for column in build_report(lab.store, ReportRequest("demo", **options)).outcomes
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_the_first_column_that_all_runs_have(rows, chosen):
         Row({}, 3, (), {name: make_cell([0.5] * dict(own).get(i, 0)) for name, own in rows.items()})
         for i in range(3)
     ]
-    found = build._choose(_columns("new", "old"), listed)
+    found = choose_outcome(_columns("new", "old"), listed)
     assert [column.name for column in [found] if column] == chosen
 
 
@@ -91,19 +94,22 @@ def test_a_chance_baseline_changes_no_difference(column, same):
 def test_a_sweep_may_declare_others(lab):
     _fill(lab)
     lab.store.sweeps.add("demo", {"outcomes": ["pass@1[level=1]"]})
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert [column.name for column in report.outcomes] == ["pass@1[level=1]"]
     assert {d.column.name for d in report.primary} == {"pass@1[level=1]"}
     notes = "\n".join(lay_out(report).notes)
     assert "1 primary outcome x 1 arm (level 1 p@1, declared by the sweep)" in notes
     # A report of all runs has the default ones.
-    assert [c.name for c in build_report(lab.store).outcomes] == ["pass@1", "entropy/right"]
+    assert [c.name for c in build_report(lab.store, ReportRequest()).outcomes] == [
+        "pass@1",
+        "entropy/right",
+    ]
 
 
 def test_a_declared_outcome_that_no_run_has_is_named(lab):
     _fill(lab)
     lab.store.sweeps.add("demo", {"outcomes": ["pass@1", "noise"]})
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert [column.name for column in report.outcomes] == ["pass@1"]
     assert "declared as outcomes, but no run has a number: noise" in report.remarks
 

@@ -15,6 +15,7 @@ from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.windows import Window
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out
+from advsweep.report.tables.request import ReportRequest
 
 KINDS = (
     *("mean", "first", "end", "min", "max", "argmin", "argmax"),
@@ -156,7 +157,7 @@ def test_columns_of_windows(rising):
         *("pass@1@min", "pass@1@argmax", "pass@1@steps_to=0.25", "collapse/acr@steps_to=0.4"),
         *("pass@1@first10", "pass@2@end"),
     ]
-    report = build_report(rising.store, "demo", columns=names)
+    report = build_report(rising.store, ReportRequest("demo", columns=names))
     of = {name: _values(report, name)[0] for name in names}
     assert of == pytest.approx(
         {
@@ -178,7 +179,7 @@ def test_columns_of_windows(rising):
 def test_values_where_another_column_is_equal(rising):
     names = ["pass@2@pass@1=0.5", "total/steps@pass@1=0.5", "reached@pass@1=0.5"]
     names += ["collapse/acr@pass@1=0.5", "pass@1@max@pass@1=0.5", "pass@2"]
-    report = build_report(rising.store, "demo", columns=names)
+    report = build_report(rising.store, ReportRequest("demo", columns=names))
     # With 2 of 4 right, pass@2 is 1 - 1/6.
     assert _values(report, names[0])[0] == pytest.approx(5 / 6)
     assert _values(report, names[1])[0] == 10
@@ -194,7 +195,7 @@ def test_values_where_another_column_is_equal(rising):
 
 def test_equal_values_show_how_many_runs_reach_them(rising):
     at = parse_cutoff("pass@1=0.5")
-    report = build_report(rising.store, "demo", columns=["pass@2"], at=at)
+    report = build_report(rising.store, ReportRequest("demo", columns=["pass@2"], at=at))
     assert [column.name for column in report.columns] == ["pass@2", "reached"]
     cells = {row.group["estimator"]: row.cells["reached"] for row in report.rows}
     assert (cells["grpo"].mean, cells["fade"].mean) == (1, pytest.approx(1 / 3))
@@ -215,4 +216,4 @@ def test_equal_values_show_how_many_runs_reach_them(rising):
 )
 def test_windows_of_what_is_not_there(rising, name, message):
     with pytest.raises(NotFoundError, match=message):
-        build_report(rising.store, "demo", columns=[name])
+        build_report(rising.store, ReportRequest("demo", columns=[name]))

@@ -14,6 +14,7 @@ from playwright.sync_api import Locator, Page
 from advsweep.printable import printable
 from advsweep.report.html import render_page
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 from advsweep.statistics import student_t_interval
 
 # Every test opens a page in Chromium.
@@ -23,7 +24,7 @@ Visit = Callable[[str], Page]
 
 
 def _render(store, sweep="demo"):
-    return render_page(build_report(store, sweep), store)
+    return render_page(build_report(store, ReportRequest(sweep)), store)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from advsweep.report.figures.data import FigureData, thin
 from advsweep.report.html import render_page
 from advsweep.report.html.page import collect_curves, collect_spent, describe_runs
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 
 
 def test_thinning_by_hand():
@@ -83,13 +84,13 @@ def test_what_a_run_spent_is_kept_at_equal_distances(lab, constant):
 
 def test_the_facts_below_the_title(demo):
     runs = demo.store.runs.select(sweep="demo")
-    facts = describe_runs(build_report(demo.store, "demo"), runs)
+    facts = describe_runs(build_report(demo.store, ReportRequest("demo")), runs)
     n = ("n", "3 rows of 1-3 seeds, 1 base model")
     assert facts == [("steps", "20"), n, ("made", "2026-03-01")]
     for seed in range(2):
         demo.run("grpo", seed, sweep="hub", task__name="file", model__name="hf", model__path="a/b")
     runs = demo.store.runs.select(sweep="hub")
-    facts = describe_runs(build_report(demo.store, "hub"), runs)
+    facts = describe_runs(build_report(demo.store, ReportRequest("hub")), runs)
     assert facts[:3] == [("task", "file"), ("model", "hf"), ("model.path", "a/b")]
     assert facts[4] == ("n", "1 row of 2 seeds, 1 base model")
 
@@ -107,7 +108,9 @@ def test_curves_are_thinned_until_they_fit(demo):
 
 
 def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(demo):
-    first, second = (render_page(build_report(demo.store, "demo"), demo.store) for _ in range(2))
+    first, second = (
+        render_page(build_report(demo.store, ReportRequest("demo")), demo.store) for _ in range(2)
+    )
     assert first == second
     for outside in ("http:", "https:", "//cdn", "@import", "url(h"):
         assert outside not in first.replace("http://www.w3.org/2000/svg", "")
@@ -120,7 +123,7 @@ def test_runs_that_are_not_done_are_listed_unless_some_were_chosen(demo, where):
 
     demo.run("grpo", 9, solved=None, status=Status.FAILED)
     filters = parse_where("estimator=grpo") if where else []
-    report = build_report(demo.store, "demo", where=filters)
+    report = build_report(demo.store, ReportRequest("demo", where=filters))
     text = render_page(report, demo.store, where=filters)
     assert text.count('class="open"') == (3 if where else 8)
     assert (">failed<" in text) is not where

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page
 from advsweep.report.data.columns import parse_column
 from advsweep.report.html import render_page
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 
 # Every test opens a page in Chromium.
 pytestmark = pytest.mark.slow
@@ -32,10 +33,12 @@ def page(lab, constant, visit: Visit) -> Page:
     columns = ["collapse/acr", "pass@1"]
     report = build_report(
         lab.store,
-        "demo",
-        columns=columns,
-        baseline="grpo",
-        outcomes=[parse_column(name) for name in columns],
+        ReportRequest(
+            "demo",
+            columns=columns,
+            baseline="grpo",
+            outcomes=[parse_column(name) for name in columns],
+        ),
     )
     return visit(render_page(report, lab.store))
 
@@ -83,7 +86,7 @@ def test_nothing_is_wider_than_a_phone_or_a_sheet(lab, constant, visit: Visit, m
             lab.run(name, seed, points=points, model__name=LONG, group_size=8)
             lab.run(name, seed, points=points, model__name=LONG[1:], group_size=4)
     columns = ["pass@1", *(f"collapse/m{i}" for i in range(9))]
-    report = build_report(lab.store, "demo", columns=columns)
+    report = build_report(lab.store, ReportRequest("demo", columns=columns))
     page = visit(render_page(report, lab.store))
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(media=media)

@@ -7,14 +7,16 @@ import pytest
 from advsweep.report.claims.sentences import describe_findings
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out
+from advsweep.report.tables.request import ReportRequest
+from advsweep.report.tables.types import NoteKind
 
 LARGE = "k is above a quarter of the"
 
 
 def _cautions(lab, part, **options):
-    report = build_report(lab.store, "demo", **options)
-    assert set(report.cautions) <= set(lay_out(report).notes)
-    return [line for line in report.cautions if part in line]
+    report = build_report(lab.store, ReportRequest("demo", **options))
+    assert set(report.texts(NoteKind.CAUTION)) <= set(lay_out(report).notes)
+    return [line for line in report.texts(NoteKind.CAUTION) if part in line]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,8 @@ def test_rows_that_learned_nothing(lab, constant):
         lab.run("psr", seed, points=constant(**equal, collapse__acr_after=0.0))
     lab.run("fade", 0, points=zero)
     lab.run("fade", 1, points=constant(**equal, collapse__acr_after=0.5))
-    report = build_report(lab.store, "demo")
-    [line] = report.untaught
+    report = build_report(lab.store, ReportRequest("demo"))
+    [line] = report.texts(NoteKind.WITHOUT_SIGNAL)
     assert line in lay_out(report).notes
     assert describe_findings(report)[0] == f"{line}."
     assert line.startswith("grpo, rloo, fade (1 of 2 runs): nothing was learned: the rewards were")

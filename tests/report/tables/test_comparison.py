@@ -8,6 +8,7 @@ from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import MOST_SEEDS
 from advsweep.report.tables.render import lay_out, render
+from advsweep.report.tables.request import ReportRequest
 from advsweep.statistics import compare_paired
 
 
@@ -20,7 +21,9 @@ def rewards(lab, constant):
             for seed, value in enumerate(listed):
                 points = constant(reward__mean=value)
                 lab.run(estimator, seed, points=points, group_size=size, solved=None)
-        return build_report(lab.store, "demo", columns=["reward/mean@end"], **(options or {}))
+        return build_report(
+            lab.store, ReportRequest("demo", columns=["reward/mean@end"], **(options or {}))
+        )
 
     return added
 
@@ -105,9 +108,9 @@ def test_ambiguous_baseline(lab):
             lab.run("grpo", seed, estimator__eps=eps)
         lab.run("fade", seed)
     with pytest.raises(ReportError, match=r"fade could be compared with grpo, estimator.eps=0 and"):
-        build_report(lab.store, "demo", baseline="grpo")
+        build_report(lab.store, ReportRequest("demo", baseline="grpo"))
     # Of itself a table takes the first of them.
-    assert build_report(lab.store, "demo").baseline == "grpo, estimator.eps=0"
+    assert build_report(lab.store, ReportRequest("demo")).baseline == "grpo, estimator.eps=0"
 
 
 def _with_bases(lab, *, shared):
@@ -122,7 +125,7 @@ def _with_bases(lab, *, shared):
 @pytest.mark.parametrize("shared", [False, True])
 def test_differences_to_the_base_are_to_that_of_each_seed(lab, shared):
     _with_bases(lab, shared=shared)
-    report = build_report(lab.store, "demo", columns=["pass@1"], baseline="base")
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@1"], baseline="base"))
     assert report.baseline == "base"
     of_pass = [d for d in report.differences if d.column.name == "pass@1"]
     grpo, rloo = (d.comparison for d in of_pass)
@@ -139,11 +142,11 @@ def test_large_tables_need_a_named_baseline(lab):
     for i in range(31):
         for seed in range(2):
             lab.run(f"e{i}", seed)
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert report.differences == ()
     assert "not compared, with more than 30 rows: --baseline names one" in lay_out(report).notes
     # pass@1 and the entropy of correct answers are tested, pass@2 of four samples is described.
-    report = build_report(lab.store, "demo", baseline="e3")
+    report = build_report(lab.store, ReportRequest("demo", baseline="e3"))
     assert len(report.differences) == 3 * 30
     assert report.family.startswith("0 differences: 2 primary outcomes x 30 arms, less 60")
 
@@ -170,6 +173,8 @@ def test_rows_are_sorted_by_the_intervals_of_their_ranks(rewards):
 def test_a_ranking_needs_a_column_with_a_better_direction(lab, constant):
     lab.run("a", 0, points=constant(entropy__token=1.0), solved=None)
     with pytest.raises(ReportError, match="whose higher or lower values are better"):
-        build_report(lab.store, "demo", columns=["entropy/token"], rank="entropy/token")
+        build_report(
+            lab.store, ReportRequest("demo", columns=["entropy/token"], rank="entropy/token")
+        )
     with pytest.raises(NotFoundError, match="has no column 'pass@1'"):
-        build_report(lab.store, "demo", columns=["entropy/token"], rank="pass@1")
+        build_report(lab.store, ReportRequest("demo", columns=["entropy/token"], rank="pass@1"))

@@ -6,6 +6,7 @@ import pytest
 
 from advsweep.report.data.runs import parse_where
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.request import ReportRequest
 from advsweep.store.tuning_records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
 NOISE = {"name": "noise", "false_positives": 0.1}
@@ -31,11 +32,11 @@ def fair(lab, constant):
 
 
 def rows(report):
-    return [row.group for row in report.rows if not row.is_base]
+    return [row.group for row in report.rows if not row.is_untrained]
 
 
 def test_controls_are_compared_with_what_they_repeat(fair):
-    report = build_report(fair.store, "demo", columns=["reward/mean"])
+    report = build_report(fair.store, ReportRequest("demo", columns=["reward/mean"]))
     of_rewards = [d for d in report.differences if d.column.name == "reward/mean"]
     found = {report.rows[d.row].group["estimator"]: d.comparison.difference for d in of_rewards}
     # Rates differ between grpo and rloo, which nothing says were tuned.
@@ -49,12 +50,18 @@ def test_controls_are_compared_with_what_they_repeat(fair):
 
 def test_they_are_never_counted_as_runs_of_the_baseline(fair):
     chosen = build_report(
-        fair.store, "demo", columns=["reward/mean"], where=parse_where("estimator=grpo")
+        fair.store,
+        ReportRequest("demo", columns=["reward/mean"], where=parse_where("estimator=grpo")),
     )
     assert (rows(chosen), len(chosen.run_ids)) == ([{"estimator": "grpo"}], 3)
     placebo = parse_where("control=placebo")
     assert (
-        len(build_report(fair.store, "demo", columns=["reward/mean"], where=placebo).run_ids) == 3
+        len(
+            build_report(
+                fair.store, ReportRequest("demo", columns=["reward/mean"], where=placebo)
+            ).run_ids
+        )
+        == 3
     )
 
 
@@ -75,7 +82,7 @@ def test_a_tuned_key_is_shown_and_does_not_keep_rows_apart(fair):
         ],
     )
     fair.store.sweeps.add("demo", {TUNE_KEY: record.plain()})
-    report = build_report(fair.store, "demo", columns=["reward/mean"])
+    report = build_report(fair.store, ReportRequest("demo", columns=["reward/mean"]))
     assert {group["estimator"]: group["optimizer.lr"] for group in rows(report)} == {
         "grpo": 1e-4,
         "rloo": 4e-4,
@@ -86,6 +93,7 @@ def test_a_tuned_key_is_shown_and_does_not_keep_rows_apart(fair):
     assert record.text in report.remarks
     # A choice that all share is shown as well.
     same = build_report(
-        fair.store, "demo", columns=["reward/mean"], where=parse_where("optimizer.lr=1e-4")
+        fair.store,
+        ReportRequest("demo", columns=["reward/mean"], where=parse_where("optimizer.lr=1e-4")),
     )
     assert all(group["optimizer.lr"] == 1e-4 for group in rows(same))

@@ -13,6 +13,7 @@ from advsweep.report.data.columns import parse_column, range_of
 from advsweep.report.data.evaluation_sources import PassAtK, ProblemChoice
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out, render
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Subject
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown
@@ -43,7 +44,7 @@ def _row(report, name):
 
 def test_a_floor_has_a_row_below_the_base(lab):
     _two_seeds(lab)
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert [row.group["estimator"] for row in report.rows] == ["base", "guess", "grpo"]
     floor = _row(report, "guess")
     assert (floor.subject, floor.seeds, floor.runs) == (Subject.FLOOR, (), 0)
@@ -66,7 +67,7 @@ def test_a_floor_is_never_marked_and_counts_no_missing_numbers(lab):
         for seed in range(3):
             # Worse than guessing.
             lab.run(estimator, seed, solved=(0, seed % 2), task=TASK)
-    report = build_report(lab.store, "demo", columns=["pass@1", "entropy/answer"])
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@1", "entropy/answer"]))
     text = render(report, "markdown")
     assert "**0.25" not in text
     assert "have no number" not in text
@@ -75,14 +76,14 @@ def test_a_floor_is_never_marked_and_counts_no_missing_numbers(lab):
 @pytest.mark.parametrize("columns", [["entropy/answer"], ["collapse/acr"], ["total/steps"]])
 def test_reports_without_pass_at_k_have_no_floors(lab, constant, columns):
     _two_seeds(lab, points=constant(collapse__acr=0.5))
-    report = build_report(lab.store, "demo", columns=columns)
+    report = build_report(lab.store, ReportRequest("demo", columns=columns))
     assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
 
 
 def test_columns_above_a_floor(lab):
     _two_seeds(lab)
     names = ["pass@1", "pass@1[above=guess]", "pass@2[above=guess]", "pass@1[level=0,above=guess]"]
-    report = build_report(lab.store, "demo", columns=names)
+    report = build_report(lab.store, ReportRequest("demo", columns=names))
     # Of 4 samples 2 and 3, or 2 and 4, are right; less 1/4.
     grpo = _row(report, "grpo").cells
     assert grpo["pass@1[above=guess]"].values == pytest.approx((3 / 8, 4 / 8))
@@ -93,7 +94,7 @@ def test_columns_above_a_floor(lab):
     assert _row(report, "base").cells["pass@1[above=guess]"].mean == pytest.approx(1 / 8 - 1 / 4)
     assert _row(report, "guess").cells["pass@1[above=guess]"].mean == pytest.approx(0)
     # A floor is subtracted from every row, which changes no difference: it is the same outcome.
-    report = build_report(lab.store, "demo", columns=names[:2], baseline="base")
+    report = build_report(lab.store, ReportRequest("demo", columns=names[:2], baseline="base"))
     assert [d.column.name for d in report.differences] == ["pass@1", "entropy/right"]
 
 
@@ -102,7 +103,7 @@ def test_a_column_above_a_floor_along_the_training(lab):
         run = lab.run("grpo", seed, solved=(2, 4), task=TASK)
         lab.evaluate(run, f"{seed}@10", 10, (2, 2))
     names = ["pass@1[above=guess]@max", "pass@1[above=guess]@steps=10"]
-    cells = _row(build_report(lab.store, "demo", columns=names), "grpo").cells
+    cells = _row(build_report(lab.store, ReportRequest("demo", columns=names)), "grpo").cells
     assert cells[names[0]].values == pytest.approx((1 / 2, 1 / 2))
     assert cells[names[1]].values == pytest.approx((1 / 4, 1 / 4))
 
@@ -111,7 +112,7 @@ def test_assertions_and_baselines_take_a_floor_as_an_exact_number(lab):
     for seed in range(3):
         lab.run("grpo", seed, solved=(2, 2 + seed), task=TASK)
     assertion = parse_assertion("pass@1[grpo] > pass@1[guess]")
-    report = build_report(lab.store, "demo", columns=["pass@1"], baseline="guess")
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@1"], baseline="guess"))
     result = evaluate_assertion(report, assertion)
     # 4/8, 5/8 and 6/8, less 1/4.
     assert result.difference == pytest.approx(3 / 8)
@@ -124,10 +125,10 @@ def test_assertions_and_baselines_take_a_floor_as_an_exact_number(lab):
 def test_problems_that_are_not_the_tasks_have_no_floor(lab):
     lab.problems = [(lab.problems[0][0], "68=03:"), lab.problems[1]]
     _two_seeds(lab)
-    report = build_report(lab.store, "demo", columns=["pass@1"])
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@1"]))
     assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
     with pytest.raises(NotFoundError, match="chance baselines none"):
-        build_report(lab.store, "demo", columns=["pass@1[above=guess]"])
+        build_report(lab.store, ReportRequest("demo", columns=["pass@1[above=guess]"]))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_problems_that_are_not_the_tasks_have_no_floor(lab):
 )
 def test_a_task_that_cannot_be_built_has_no_floor(lab, task):
     lab.run("grpo", 0, task=task)
-    report = build_report(lab.store, "demo", columns=["pass@1"])
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@1"]))
     assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
 
 
@@ -153,7 +154,9 @@ def _evaluate_seeds(lab, seeds, **task):
 def test_seeds_with_problems_of_their_own_have_floors_of_their_own(lab):
     """Runs, bases and floors pair by seed, although every seed has other problems."""
     _evaluate_seeds(lab, range(3))
-    report = build_report(lab.store, "demo", columns=["pass@1", "pass@1[above=guess]"])
+    report = build_report(
+        lab.store, ReportRequest("demo", columns=["pass@1", "pass@1[above=guess]"])
+    )
     base, floor = _row(report, "base"), _row(report, "guess")
     assert base.seeds == floor.seeds == (0, 1, 2)
     expected = []
@@ -176,7 +179,7 @@ def test_problems_of_the_wrong_seed_are_not_evaluated_alike(lab):
     _evaluate_seeds(lab, (0, 1))
     lab.run("grpo", 2, task={**TASK, "seed": "seed"}, base="base:2")  # those of seed 1
     with pytest.raises(ReportError, match="the problems themselves"):
-        build_report(lab.store, "demo", columns=["pass@1"])
+        build_report(lab.store, ReportRequest("demo", columns=["pass@1"]))
 
 
 def test_floors_that_agree_for_all_seeds_are_one(lab):
@@ -187,7 +190,9 @@ def test_floors_that_agree_for_all_seeds_are_one(lab):
     for seed in range(2):
         run_id = lab.run("grpo", seed, task=bandit, solved=None)
         lab.evaluate(run_id, f"run{seed}@20", 20, (2, 1), task="bandit")
-    floor = _row(build_report(lab.store, "demo", columns=["pass@1", "pass@2"]), "guess")
+    floor = _row(
+        build_report(lab.store, ReportRequest("demo", columns=["pass@1", "pass@2"])), "guess"
+    )
     assert (floor.seeds, floor.n) == ((), 1)
     assert floor.cells["pass@1"].mean == pytest.approx(1 / 4)
     assert floor.cells["pass@2"].mean == pytest.approx(1 - 9 / 16)

@@ -29,7 +29,8 @@ from advsweep.report.figures.registry import FIGURES
 from advsweep.report.html import render_page
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import render
-from advsweep.report.tables.types import Report
+from advsweep.report.tables.request import ReportRequest
+from advsweep.report.tables.types import NoteKind, Report
 from advsweep.store import Status, Store, open_store
 from advsweep.writing import write
 
@@ -68,14 +69,15 @@ def test_metrics_of_none_of_our_names_are_shown_at_their_end(store, tmp_path):
         return logged
 
     take(store, tmp_path / "logs", values)
-    report = build_report(store)
+    report = build_report(store, ReportRequest())
     assert [column.name for column in report.columns] == ["my_accuracy@last", "speed@end"]
     assert [row.cells["my_accuracy@last"].mean for row in report.rows] == [0.255, 0.755]
     assert report.outcomes == ()
     assert "`--outcomes my_accuracy@last` declares what to test" in short(report)
     assert "my_accuracy@last" in short(report)
     tested = build_report(
-        store, outcomes=parse_outcomes(["my_accuracy@last"], "x"), declared_by="--outcomes"
+        store,
+        ReportRequest(outcomes=parse_outcomes(["my_accuracy@last"], "x"), declared_by="--outcomes"),
     )
     (difference,) = tested.differences
     assert difference.comparison.difference == pytest.approx(0.5)
@@ -84,14 +86,14 @@ def test_metrics_of_none_of_our_names_are_shown_at_their_end(store, tmp_path):
 
 def test_the_first_metrics_stand_for_many(store, tmp_path):
     take(store, tmp_path / "logs", lambda *_: {f"m{i:02}": 1.0 for i in range(20)})
-    report = build_report(store)
+    report = build_report(store, ReportRequest())
     assert [column.name for column in report.columns] == [f"m{i:02}@end" for i in range(8)]
     assert any("12 more: --columns m08, m09" in remark for remark in report.remarks)
 
 
 def test_a_logged_share_pass_1_is_pass_1(store, tmp_path):
     take(store, tmp_path / "logs", lambda e, s, t: {"pass@1": 0.25 + s / 8 + (e == "rloo") / 4})
-    report = build_report(store)
+    report = build_report(store, ReportRequest())
     assert [outcome.name for outcome in report.outcomes] == ["pass@1"]
     # .25 and .375; a quarter more.
     assert [row.cells["pass@1"].mean for row in report.rows] == [0.3125, 0.5625]
@@ -101,13 +103,15 @@ def test_a_logged_share_pass_1_is_pass_1(store, tmp_path):
 
 def test_a_logged_pass_1_that_is_no_share_is_another_metric(store, tmp_path):
     take(store, tmp_path / "logs", lambda e, s, t: {"pass@1": 25.0})
-    assert [column.name for column in build_report(store).columns] == ["pass_at_1@end"]
+    assert [column.name for column in build_report(store, ReportRequest()).columns] == [
+        "pass_at_1@end"
+    ]
 
 
 def test_a_missing_pass_1_names_what_logs_have(store, tmp_path):
     take(store, tmp_path / "logs", lambda *_: {"my_accuracy": 0.5})
     with pytest.raises(NotFoundError, match=r"got logs with my_accuracy; METRIC@end"):
-        build_report(store, columns=["pass@1"])
+        build_report(store, ReportRequest(columns=["pass@1"]))
     with pytest.raises(NotFoundError, match=r"no number 'pass@1'|a number 'pass@1'") as error:
         FigureData(store, read_runs(store, None), "x").values("pass@1")
     assert "did you mean 'pass@1'" not in str(error.value)
@@ -125,7 +129,7 @@ def cut(step_of: Mapping[tuple[str, int], int]) -> Values:
 
 def test_a_run_that_ends_in_nan_is_named_below_every_table(store, tmp_path):
     take(store, tmp_path / "logs", cut({("grpo", 1): 5}), seeds=3)
-    report = build_report(store)
+    report = build_report(store, ReportRequest())
     sentence = "ended early: reward/mean@end of grpo (run 2 at step 5 of 12)"
     for text in (
         short(report),
@@ -141,11 +145,11 @@ def test_a_run_that_ends_in_nan_is_named_below_every_table(store, tmp_path):
 
 def test_such_runs_may_count_as_failed(store, tmp_path):
     take(store, tmp_path / "logs", cut({("grpo", 1): 5}), seeds=3)
-    failed = build_report(store, ended_early=FAILED)
+    failed = build_report(store, ReportRequest(ended_early=FAILED))
     assert [(row.n, row.seeds) for row in failed.rows] == [(2, (0, 2)), (3, (0, 1, 2))]
     assert failed.rows[0].cells["reward/mean@end"].mean == (0.5 + 0.75) / 2
     assert "failed, as they ended early: grpo 1 of 3 runs; left out" in short(failed)
-    zero = build_report(store, ended_early=0.0)
+    zero = build_report(store, ReportRequest(ended_early=0.0))
     assert zero.rows[0].cells["reward/mean@end"].values == (0.5, 0.0, 0.75)
     assert "they count with 0 in the outcomes" in short(zero)
     assert advsweep.report(store, ended_early=0).report.rows[0].n == 3
@@ -159,8 +163,8 @@ def test_other_words_are_refused(text):
 
 def test_runs_of_equal_lengths_have_no_note(store, tmp_path):
     take(store, tmp_path / "logs", cut({}))
-    assert build_report(store).early_ends == ()
-    assert "ended early" not in short(build_report(store))
+    assert build_report(store, ReportRequest()).texts(NoteKind.EARLY_END) == ()
+    assert "ended early" not in short(build_report(store, ReportRequest()))
 
 
 def test_rows_of_other_lengths_that_name_them_are_no_others(lab, constant):
@@ -168,7 +172,7 @@ def test_rows_of_other_lengths_that_name_them_are_no_others(lab, constant):
         for seed in range(2):
             points = [("reward/mean", step, 0.5) for step in range(1, steps + 1)]
             lab.run("grpo", seed, points=points, solved=None, steps=steps)
-    assert build_report(lab.store, "demo").early_ends == ()
+    assert build_report(lab.store, ReportRequest("demo")).texts(NoteKind.EARLY_END) == ()
 
 
 def test_a_run_of_ours_that_diverged_is_named_and_an_optional_metric_is_not(lab):
@@ -181,8 +185,8 @@ def test_a_run_of_ours_that_diverged_is_named_and_an_optional_metric_is_not(lab)
         points += [("reward/partial", step, optional[step - 1]) for step in steps]
         lab.run("grpo", seed, points=points, solved=None)
     columns = ["reward/mean@end", "reward/partial@end"]
-    report = build_report(lab.store, "demo", columns=columns)
-    (text,) = report.early_ends
+    report = build_report(lab.store, ReportRequest("demo", columns=columns))
+    (text,) = report.texts(NoteKind.EARLY_END)
     assert "ended early: reward/mean@end of grpo (run 3 at step 15 of 20)" in text
 
 
@@ -193,9 +197,10 @@ def test_a_run_that_failed_and_is_selected_is_named(lab):
         points = [("reward/mean", step, 0.5) for step in range(1, last + 1)]
         lab.run("grpo", seed, points=points, solved=None, status=status)
     report = build_report(
-        lab.store, "demo", columns=["reward/mean"], where=parse_where("status=done,failed")
+        lab.store,
+        ReportRequest("demo", columns=["reward/mean"], where=parse_where("status=done,failed")),
     )
-    (text,) = report.early_ends
+    (text,) = report.texts(NoteKind.EARLY_END)
     assert "(run 3 at step 7 of 20)" in text
 
 
@@ -213,8 +218,8 @@ def test_means_over_fewer_problems_say_so(store):
         # Four problems, of which three have two samples and one has four.
         content = gather("x", f"log{seed}", config, [], counts([1, 2, 2, 4]))
         write_run(store, content, environment={})
-    report = build_report(store, columns=["pass@1", "pass@2", "pass@4"])
-    (caution,) = [text for text in report.cautions if "fewer problems" in text]
+    report = build_report(store, ReportRequest(columns=["pass@1", "pass@2", "pass@4"]))
+    (caution,) = [text for text in report.texts(NoteKind.CAUTION) if "fewer problems" in text]
     assert "p@2 over 3 of 4; p@4 over 1 of 4" in caution
     assert "p@1 over" not in caution
 
@@ -233,7 +238,7 @@ def check_name(folder: Path, name: str) -> None:
         take(store, folder / "logs", lambda e, s, t: {name: s / 8 + t / 64})
         names = {own for run in store.runs.select() for own in store.metrics.names(run.id)}
         assert all(parse_column(own).source == Metric(own) for own in names if parse_column(own))
-        report = build_report(store)
+        report = build_report(store, ReportRequest())
         # Never empty.
         assert any(row.cells[column.name].n for row in report.rows for column in report.columns)
         short(report)

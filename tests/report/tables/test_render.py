@@ -24,6 +24,7 @@ from advsweep.errors import ConfigError
 from advsweep.report.data.columns import parse_column
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out, render
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report
 from advsweep.store import Status
 from advsweep.writing import FORMATS, latex_text, show_interval, write_table
@@ -34,7 +35,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture
 def report(demo) -> Report:
     demo.run("power_alpha", 0, status=Status.FAILED)
-    return build_report(demo.store, "demo")
+    return build_report(demo.store, ReportRequest("demo"))
 
 
 def _golden(name: str) -> str:
@@ -87,7 +88,7 @@ def test_csv(report):
 def test_json_has_null_for_non_finite_numbers(lab, constant):
     lab.run("grpo", 0, points=constant(collapse__acr=math.inf, reward__mean=math.nan))
     lab.run("grpo", 1, points=constant(collapse__acr=0.5))
-    report = build_report(lab.store, "demo", columns=["collapse/acr"])
+    report = build_report(lab.store, ReportRequest("demo", columns=["collapse/acr"]))
     text = render(report, "json")
     [_, row] = json.loads(text, parse_constant=pytest.fail)["rows"]
     assert row["metrics"]["collapse/acr"]["values"] == [None, 0.5]
@@ -119,7 +120,9 @@ def test_marks_in_each_format(lab, constant):
         for seed, acr in enumerate(own):
             lab.run(estimator, seed, points=constant(collapse__acr=acr), solved=None)
     column = parse_column("collapse/acr")
-    report = build_report(lab.store, "demo", columns=["collapse/acr"], outcomes=[column])
+    report = build_report(
+        lab.store, ReportRequest("demo", columns=["collapse/acr"], outcomes=[column])
+    )
     cells = {row.group["estimator"]: row.cells["collapse/acr"] for row in report.rows}
     means = {name: show_interval(cell.mean, cell.half_width) for name, cell in cells.items()}
     text = write_table(lay_out(report), width=200, styled=True)
@@ -144,7 +147,9 @@ def test_notes_missing_values(lab, constant):
     lab.run("grpo", 0, points=constant(collapse__acr=0.5))
     lab.run("grpo", 1)
     for name in ("table", "markdown", "latex"):
-        text = render(build_report(lab.store, "demo", columns=["collapse/acr@end"]), name)
+        text = render(
+            build_report(lab.store, ReportRequest("demo", columns=["collapse/acr@end"])), name
+        )
         assert "ACR end: 1 of 2 runs have no number" in text
         assert "0.500 (n=1)" in text
 
@@ -164,7 +169,7 @@ def test_latex_escapes_commands(text, escaped):
 def test_markdown_escapes_columns(lab):
     lab.run("grpo", 0, estimator__text="a|b")
     lab.run("grpo", 0, estimator__text="c")
-    lines = render(build_report(lab.store, "demo"), "markdown").splitlines()
+    lines = render(build_report(lab.store, ReportRequest("demo")), "markdown").splitlines()
     assert lines[3].startswith(r"| grpo | a\|b | 1 |")
 
 

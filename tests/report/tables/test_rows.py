@@ -8,6 +8,7 @@ from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.data.frames import run_frame
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out
+from advsweep.report.tables.request import ReportRequest
 
 
 @pytest.fixture
@@ -23,18 +24,18 @@ def sizes(lab):
 
 def test_refuses_rows_that_differ_in_another_key(sizes):
     with pytest.raises(ReportError) as error:
-        build_report(sizes.store, "demo", rows=["estimator"])
+        build_report(sizes.store, ReportRequest("demo", rows=["estimator"]))
     assert str(error.value).startswith(
         "the runs of grpo differ in other keys as well (group_size: 16, 4, 8): give "
     )
     # Of an estimator's parameters there is nothing to say where the estimator differs.
     sizes.run("fade", 3, estimator__h_star=0.5)
     with pytest.raises(ReportError, match=r"\(estimator: grpo, fade; group_size: 16, 4, 8\)"):
-        build_report(sizes.store, "demo", rows=["steps"])
+        build_report(sizes.store, ReportRequest("demo", rows=["steps"]))
 
 
 def test_levels_and_wildcards(demo):
-    report = build_report(demo.store, "demo", columns=["pass@*[level=*]"])
+    report = build_report(demo.store, ReportRequest("demo", columns=["pass@*[level=*]"]))
     assert [column.name for column in report.columns] == [
         *("pass@1[level=0]", "pass@1[level=1]", "pass@2[level=0]", "pass@2[level=1]")
     ]
@@ -57,7 +58,7 @@ def tasks(lab):
 
 def test_numbers_of_several_tasks(tasks):
     columns = ["pass@1", "pass@1[*]", "pass@1[mean]", "pass@1[aime24,level=1]"]
-    report = build_report(tasks.store, "demo", columns=columns)
+    report = build_report(tasks.store, ReportRequest("demo", columns=columns))
     assert [c.header for c in report.columns] == [
         *("p@1", "countdown p@1", "aime24 p@1", "math p@1", "mean p@1", "aime24 level 1 p@1")
     ]
@@ -78,9 +79,11 @@ def test_numbers_of_several_tasks(tasks):
 def test_refuses_a_column_of_a_task_with_different_evaluations(tasks):
     run = tasks.run("fade", 0, solved=(2, 0), task={"name": "countdown"})
     tasks.evaluate(run, "c", 20, (4, 4), task="math", n=16, k=[1])
-    assert "pass@1[math]" not in [c.name for c in build_report(tasks.store, "demo").columns]
+    assert "pass@1[math]" not in [
+        c.name for c in build_report(tasks.store, ReportRequest("demo")).columns
+    ]
     with pytest.raises(ReportError, match=r"evaluation\.n: 16 \(1 run\) and 8 \(2 runs\)"):
-        build_report(tasks.store, "demo", columns=["pass@1[math]"])
+        build_report(tasks.store, ReportRequest("demo", columns=["pass@1[math]"]))
     mixed = run_frame(tasks.store, tasks.store.runs.select(), ["pass@1[math]"], mixed=True)
     means = mixed.groupby("estimator")["pass@1[math]"].mean()
     assert means.to_dict() == pytest.approx({"grpo": 0.5, "fade": 0.25})
@@ -91,7 +94,7 @@ def test_refuses_runs_of_several_tasks_unless_mixed(lab):
     lab.evaluate(first, "a", 20, (4, 0), task="math")
     lab.run("fade", 0, solved=(4, 4), task={"name": "countdown"})
     with pytest.raises(ReportError, match=r"task: countdown \(1 run\) and math \(1 run\)"):
-        build_report(lab.store, "demo")
+        build_report(lab.store, ReportRequest("demo"))
     runs = lab.store.runs.select()
     with pytest.raises(ReportError, match="tasks math, countdown"):
         run_frame(lab.store, runs, ["pass@1"], mixed=True)
@@ -112,11 +115,11 @@ def test_refuses_runs_of_several_tasks_unless_mixed(lab):
 )
 def test_unknown_columns_of_evaluations(demo, column, error, message):
     with pytest.raises(error, match=message):
-        build_report(demo.store, "demo", columns=[column])
+        build_report(demo.store, ReportRequest("demo", columns=[column]))
 
 
 def _order(demo, sort):
-    rows = build_report(demo.store, "demo", sort=sort).rows
+    rows = build_report(demo.store, ReportRequest("demo", sort=sort)).rows
     return [row.group["estimator"] for row in rows]
 
 

@@ -7,7 +7,8 @@ import pytest
 from advsweep.report.claims.assertions import compare_sides, parse_assertion
 from advsweep.report.data.runs import parse_where
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.comparison import Spreads
+from advsweep.report.tables.designs import Spreads
+from advsweep.report.tables.request import ReportRequest
 from advsweep.statistics import compare_paired, pool_spread
 
 VALUES = {"a": [0.5, 0.6, 0.4], "b": [0.53, 0.64, 0.45], "c": [0.52, 0.58, 0.41]}
@@ -28,7 +29,7 @@ def _pooled(report):
 
 def test_rows_of_the_same_seeds_share_their_spread(lab, constant):
     _fill(lab, constant, VALUES)
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     common = pool_spread(list(VALUES.values()))
     assert common is not None
     assert (common.pooled.df, common.wider.any()) == (4, False)
@@ -36,7 +37,7 @@ def test_rows_of_the_same_seeds_share_their_spread(lab, constant):
         expected = compare_paired(VALUES[name], VALUES["a"], pooled=common.pooled)
         assert vars(difference.comparison) == pytest.approx(vars(expected), nan_ok=True)
     # Whichever row is the baseline, the same two rows compare alike.
-    turned = build_report(lab.store, "demo", baseline="b")
+    turned = build_report(lab.store, ReportRequest("demo", baseline="b"))
     [a] = [d for d in turned.differences if turned.rows[d.row].group["estimator"] == "a"]
     assert a.comparison.p_value == pytest.approx(report.differences[0].comparison.p_value)
     assert a.comparison.low == pytest.approx(-report.differences[0].comparison.high)
@@ -44,7 +45,7 @@ def test_rows_of_the_same_seeds_share_their_spread(lab, constant):
 
 def test_only_the_seeds_that_two_rows_share_count_of_every_arm(lab, constant):
     _fill(lab, constant, {**VALUES, "d": [0.55, None, 0.44]})
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert _pooled(report) == {"b": True, "c": True, "d": True}
     of = {report.rows[d.row].group["estimator"]: d.comparison for d in report.differences}
     # d has no seed 1: it lends nothing to the others, and has the spread of two seeds of all four.
@@ -58,7 +59,7 @@ def test_only_the_seeds_that_two_rows_share_count_of_every_arm(lab, constant):
 def test_rows_of_other_tasks_or_models_do_not_share_a_spread(lab, constant):
     _fill(lab, constant, VALUES, model__width=32)
     _fill(lab, constant, {"a": [0.1, 0.9, 0.2], "b": [0.7, 0.1, 0.3]}, model__width=64)
-    report = build_report(lab.store, "demo", baseline="a")
+    report = build_report(lab.store, ReportRequest("demo", baseline="a"))
     found = {
         (report.rows[d.row].group["model.width"], report.rows[d.row].group["estimator"]): (
             d.comparison.pooled
@@ -77,7 +78,7 @@ def test_rows_share_a_spread_whichever_key_varies(lab, constant):
     ]
     for config, (name, values) in zip(settings, VALUES.items(), strict=True):
         _fill(lab, constant, {name: values}, **config)
-    report = build_report(lab.store, "demo", baseline="estimator=a group_size=4")
+    report = build_report(lab.store, ReportRequest("demo", baseline="estimator=a group_size=4"))
     found = Spreads(report.arms).pooled(report.rows[0], report.rows[1], OUTCOME)
     assert found is not None
     assert found.sd == pytest.approx(pool_spread([*VALUES.values()]).pooled.sd)
@@ -88,7 +89,7 @@ def test_settings_that_change_no_result_do_not_part_a_design(lab, constant):
     for workers, (name, values) in enumerate(VALUES.items(), start=1):
         task = {"name": "dataset", "path": "problems.jsonl", "workers": workers}
         _fill(lab, constant, {name: values}, task=task)
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert len({arm.design for arm in report.arms}) == 1
 
 
@@ -97,7 +98,7 @@ def test_seeds_that_start_from_other_bases_do_not_share_a_spread(lab):
         for seed in range(3):
             own = {"base": f"base:{base}{seed}", "base_solved": (1, 0)}
             lab.run(name, seed, solved=(2 + seed % 2, seed * len(name) % 2), **own)
-    report = build_report(lab.store, "demo", columns=["pass@1"])
+    report = build_report(lab.store, ReportRequest("demo", columns=["pass@1"]))
     designs = {arm.row.group["estimator"]: arm.starts_from({0: "base:old0"}) for arm in report.arms}
     assert designs == {"a": True, "b": True, "c": True, "d": False}
 
@@ -105,7 +106,7 @@ def test_seeds_that_start_from_other_bases_do_not_share_a_spread(lab):
 def test_a_row_of_a_larger_spread_has_its_own(lab, constant):
     wild = {"d": [0.9, 0.1, 0.8]}
     _fill(lab, constant, {**VALUES, **wild})
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     assert _pooled(report) == {"b": True, "c": True, "d": False}
     common = pool_spread(list(VALUES.values()))
     assert common is not None
@@ -117,20 +118,20 @@ def test_bases_have_their_own_spread(lab):
         for i, name in enumerate(("a", "b", "c")):
             own = {"base": f"base:{seed}", "base_solved": (seed, 0)}
             lab.run(name, seed, solved=(2, (seed * i) % 3), **own)
-    report = build_report(lab.store, "demo", baseline="base")
+    report = build_report(lab.store, ReportRequest("demo", baseline="base"))
     assert not any(d.comparison.pooled for d in report.differences)
     assert all(d.comparison.df == d.comparison.n - 1 for d in report.differences)
 
 
 def test_the_same_runs_under_two_names_have_no_difference_to_test(lab, constant):
     _fill(lab, constant, {**VALUES, "twin": VALUES["a"]})
-    report = build_report(lab.store, "demo")
+    report = build_report(lab.store, ReportRequest("demo"))
     [twin] = [d for d in report.differences if report.rows[d.row].group["estimator"] == "twin"]
     assert (twin.comparison.difference, twin.comparison.sd) == (0, 0)
     assert twin.p_adjusted != twin.p_adjusted
     assert report.family == "2 differences: 1 primary outcome x 3 arms, less 1 without a test"
     # They count once in the spread of the others.
-    without = build_report(lab.store, "demo", where=[], baseline="b")
+    without = build_report(lab.store, ReportRequest("demo", where=[], baseline="b"))
     [c] = [d for d in without.differences if without.rows[d.row].group["estimator"] == "c"]
     common = pool_spread(list(VALUES.values()))
     assert common is not None
@@ -139,7 +140,7 @@ def test_the_same_runs_under_two_names_have_no_difference_to_test(lab, constant)
 
 def test_assertions_with_a_margin_have_the_same_spread(lab, constant):
     _fill(lab, constant, VALUES)
-    report = build_report(lab.store, "demo", columns=[OUTCOME])
+    report = build_report(lab.store, ReportRequest("demo", columns=[OUTCOME]))
     found = compare_sides(report, parse_assertion(f"{OUTCOME}[b] > {OUTCOME}[a] + 0.01"))
     plain = report.differences[0].comparison
     assert found is not None
@@ -158,7 +159,7 @@ def test_runs_that_were_evaluated_otherwise_neither_lend_nor_stop_a_report(lab):
         for seed, count in enumerate(counts):
             lab.run(name, seed, solved=(count, seed))
     where = parse_where("estimator=a,b")
-    report = build_report(lab.store, "demo", where=where, columns=["pass@1"])
+    report = build_report(lab.store, ReportRequest("demo", where=where, columns=["pass@1"]))
     [found] = [d.comparison for d in report.differences if d.column.name == "pass@1"]
     values = [[(count + seed) / 8 for seed, count in enumerate(solved[name])] for name in "abc"]
     common = pool_spread(values)

@@ -17,6 +17,7 @@ from advsweep.cli import execution
 from advsweep.errors import ConfigError
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import render
+from advsweep.report.tables.request import ReportRequest
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
@@ -100,7 +101,7 @@ def messages(plan, store, **options):
 
 
 def table(store):
-    return render(build_report(store, "same"), "csv")
+    return render(build_report(store, ReportRequest("same")), "csv")
 
 
 @pytest.mark.slow
