@@ -8,8 +8,9 @@ from typing import Any
 from site_math import formula, formulas
 from site_text import code, escape, keys_table, link_papers, prose, sentence, table
 
+from advsweep.cli.catalogue import list_estimators
 from advsweep.cli.commands.describe import draw_masses
-from advsweep.cli.estimators import build_from_options, facts, list_records, mass_curves
+from advsweep.cli.estimators import build_from_options, facts, mass_curves
 from advsweep.cli.estimators import describe_estimator as describe
 from advsweep.errors import AdvsweepError
 from advsweep.estimators import ESTIMATORS
@@ -55,7 +56,7 @@ def _table_of_all() -> str:
             formula(record["formula"]),
             record["source"],
         ]
-        for record in list_records()
+        for record in list_estimators()
     ]
     return table(("family", "name, aliases", "advantage", "source"), rows)
 

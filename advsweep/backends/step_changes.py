@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from advsweep.names import CHANGE_NORM, POLICY_LOSS
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+    from torch import Tensor
 
     PerToken = Float[Tensor, "rows tokens"]
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from advsweep.backends.base import StackMember
 from advsweep.backends.checkpoints import Checkpoints
@@ -292,7 +291,9 @@ class TokenStatistics:
         for name in parts[0].tokens:
             of_parts = [part.tokens[name].cpu() for part in parts]
             width = max(values.shape[1] for values in of_parts)
-            padded = [F.pad(values, (0, width - values.shape[1])) for values in of_parts]
+            padded = [
+                torch.nn.functional.pad(values, (0, width - values.shape[1])) for values in of_parts
+            ]
             tokens[name] = torch.cat(padded)
         return cls(**sums, tokens=tokens)
 

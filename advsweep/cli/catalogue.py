@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advsweep.cli import options
 from advsweep.cli.output import print_listing, warn
@@ -14,6 +14,7 @@ from advsweep.components import Component, parameters
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Race, Tune
 from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
+from advsweep.estimators import ESTIMATORS
 from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
 from advsweep.registry import Registry
@@ -21,6 +22,9 @@ from advsweep.report.data.metrics import read_catalogue
 from advsweep.sweep.registry import GROUPS
 from advsweep.tasks.rewards import REWARDS
 from advsweep.tasks.verifiers import VERIFIERS
+
+if TYPE_CHECKING:
+    from advsweep.estimators import Estimator
 
 Records = list[dict[str, Any]]
 
@@ -31,6 +35,27 @@ PARTS: Mapping[str, Registry[Any]] = {"task.verifier": VERIFIERS, "task.reward":
 
 OF_SWEEPS: Mapping[str, type[Component]] = {"sweep.race": Race, "sweep.tune": Tune}
 """The parts of a sweep file that have keys of their own."""
+
+
+def held(cls: type[Estimator]) -> str:
+    """Return what the defaults of an estimator follow: a paper, released code, or our reading."""
+    return ", ".join(where.value for where in cls.provenance) or "no source named"
+
+
+def list_estimators() -> list[dict[str, Any]]:
+    """Return name, aliases, family, formula and source of every estimator, by family."""
+    return [
+        {
+            "name": c.name,
+            "aliases": ESTIMATORS.aliases_of(c.name),
+            "family": c.family,
+            "formula": c.formula,
+            "source": f"{c.paper}, {c.equation}",
+            "held": held(c),
+            "released": list(c.released_options),
+        }
+        for c in sorted(ESTIMATORS.classes(), key=lambda c: (c.family, c.name))
+    ]
 
 
 def list_parts(registry: Registry[Any]) -> Records:

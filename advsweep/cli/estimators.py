@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from advsweep.bounds import LARGEST, is_bounded
+from advsweep.cli.catalogue import held
 from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
 from advsweep.components import Component, parameters
 from advsweep.config.overrides import parse_assignments
@@ -188,30 +189,6 @@ def refuse_unread(estimators: Iterable[Estimator], given: Iterable[str]) -> None
     read = {name for estimator in estimators for name in estimator.needs | estimator.uses}
     for name in sorted({*given} - read):
         raise BatchError(f"--input {name}: no estimator given reads it; omit it")
-
-
-# The list of all estimators
-
-
-def held(cls: type[Estimator]) -> str:
-    """Return what the defaults of an estimator follow: a paper, released code, or our reading."""
-    return ", ".join(where.value for where in cls.provenance) or "no source named"
-
-
-def list_records() -> list[dict[str, Any]]:
-    """Return name, aliases, family, formula and source of every estimator, by family."""
-    return [
-        {
-            "name": c.name,
-            "aliases": ESTIMATORS.aliases_of(c.name),
-            "family": c.family,
-            "formula": c.formula,
-            "source": f"{c.paper}, {c.equation}",
-            "held": held(c),
-            "released": list(c.released_options),
-        }
-        for c in sorted(ESTIMATORS.classes(), key=lambda c: (c.family, c.name))
-    ]
 
 
 # One estimator in full

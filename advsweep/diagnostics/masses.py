@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from advsweep.diagnostics.group_statistics import StackedRollouts
 from advsweep.errors import BatchError
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jaxtyping import Bool, Float
+    from torch import Tensor
 
     from advsweep.diagnostics.group_statistics import FlagPerRollout, PerRollout, PerRun
     from advsweep.estimators import Estimator

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import StatefulEstimator
@@ -16,6 +15,7 @@ from advsweep.estimators.batch import GroupBatch, Groups, Std, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+    from torch import Tensor
 
     from advsweep.estimators.batch import PerRollout
 

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 import torch
-from torch import Tensor
 
 from advsweep.components import Component
 from advsweep.errors import AdvsweepError, BatchError, CheckpointError, PluginError
@@ -211,8 +210,10 @@ class Estimator(Component):
 
     def _check_inputs(self, batch: GroupBatch) -> None:
         rewards = batch.rewards
-        if not isinstance(rewards, Tensor) or rewards.ndim != 2 or not rewards.numel():
-            got = list(rewards.shape) if isinstance(rewards, Tensor) else type(rewards).__name__
+        if not isinstance(rewards, torch.Tensor) or rewards.ndim != 2 or not rewards.numel():
+            got = (
+                list(rewards.shape) if isinstance(rewards, torch.Tensor) else type(rewards).__name__
+            )
             raise BatchError(f"rewards: expected a tensor [prompts, rollouts], got {got}")
         if rewards.dtype not in (torch.float32, torch.float64):
             raise BatchError(
@@ -234,7 +235,7 @@ class Estimator(Component):
                 raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
             if value is None or name in COUNTERS or name == "part_weights":
                 continue
-            found = [*value.shape] if isinstance(value, Tensor) else [len(value)]
+            found = [*value.shape] if isinstance(value, torch.Tensor) else [len(value)]
             shape: list[int | str] = [*rewards.shape[: 1 if name in PER_PROMPT else 2]]
             if name in PER_TOKEN:
                 shape += found[2:] if len(found) == 3 else ["tokens"]

@@ -10,12 +10,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from advsweep.errors import BatchError
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+    from torch import Tensor
 
     # Shapes that nearly every formula has: one number or flag per rollout, and one number per
     # group, as a column that broadcasts over the group's rollouts.
@@ -102,7 +102,9 @@ class GroupBatch:
             rollouts: numbers of the rollouts of each of these groups to return; None for all.
         """
         chosen: dict[str, Any] = {
-            name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
+            name: value[groups]
+            for name, value in vars(self).items()
+            if isinstance(value, torch.Tensor)
         }
         if rollouts is not None:
             rows = torch.arange(len(rollouts))[:, None]
@@ -371,7 +373,7 @@ class Groups:
         """Return σ of each group; exactly 0 for homogeneous groups and single rollouts."""
         norm: Tensor = torch.linalg.vector_norm(self.centred, dim=1, keepdim=True)
         freedom = at_least(self.count - 1 if kind is Std.SAMPLE else self.count, 1)
-        return norm / (freedom.sqrt() if isinstance(freedom, Tensor) else math.sqrt(freedom))
+        return norm / (freedom.sqrt() if isinstance(freedom, torch.Tensor) else math.sqrt(freedom))
 
     def with_rewards(self, rewards: PerRollout, mask: FlagPerRollout | None = None) -> Groups:
         """Return the same groups with other rewards, and with another mask if one is given."""
@@ -429,7 +431,7 @@ class Groups:
 
 def at_least(count: Tensor | int, least: int) -> Tensor | int:
     """Return max(count, least), for use as a divisor."""
-    return count.clamp(min=least) if isinstance(count, Tensor) else max(count, least)
+    return count.clamp(min=least) if isinstance(count, torch.Tensor) else max(count, least)
 
 
 def standardise(values: Tensor, sigma: Tensor, eps: float = 0.0) -> Tensor:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator
@@ -18,6 +17,7 @@ from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+    from torch import Tensor
 
     from advsweep.estimators.batch import PerRollout
 

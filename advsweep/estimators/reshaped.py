@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import BatchError
@@ -17,6 +16,7 @@ from advsweep.estimators.batch import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Int
+    from torch import Tensor
 
     from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout
 
@@ -422,7 +422,7 @@ class LogMeanExp(Estimator):
         advantages = self._leave_one_out(groups)
         if self.variant == "loo_same_count":
             ratio = groups.count / at_least(groups.count - 1, 1)
-            log_ratio = ratio.log() if isinstance(ratio, Tensor) else math.log(ratio)
+            log_ratio = ratio.log() if isinstance(ratio, torch.Tensor) else math.log(ratio)
             advantages = advantages + log_ratio / self.beta
         if isinstance(groups.count, Tensor):
             advantages = torch.where(groups.count > 1, advantages, 0.0)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from torch import Tensor
-
 from advsweep.components import Component
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Num
+    from torch import Tensor
 
     # A number or a flag of each token, and a number of each run. A rollout whose tokens share a
     # number may have it once.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
@@ -15,6 +14,7 @@ from advsweep.objectives.tokenwise import Aggregation, Tokenwise, WithRatio, exp
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+    from torch import Tensor
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 

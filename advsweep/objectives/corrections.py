@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from advsweep.components import Plain, option, to_plain
 from advsweep.errors import ConfigError, nearest
@@ -21,6 +19,7 @@ from advsweep.objectives.base import LossInputs, Objective
 
 if TYPE_CHECKING:
     from jaxtyping import Bool
+    from torch import Tensor
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 
@@ -262,7 +261,9 @@ class Corrected(Objective):
         precise = log_ratio.double()
         metrics["sampler/kl"] = mean(precise.expm1() - precise)
         # The row of -∞ is for minibatches without a rollout.
-        largest = F.pad(log_ratio.where(counted, -math.inf), (0, 0, 0, 1), value=-math.inf)
+        largest = torch.nn.functional.pad(
+            log_ratio.where(counted, -math.inf), (0, 0, 0, 1), value=-math.inf
+        )
         largest = largest.amax(dim=(-2, -1)).where(number > 0, math.nan)
         metrics["sampler/ratio_max"] = largest.exp()
         if self.needs_sampler:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
@@ -16,6 +15,7 @@ from advsweep.objectives.tokenwise import Aggregation, Tokenwise, exp, share, to
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+    from torch import Tensor
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerToken, PerTokenOrRollout
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
@@ -18,6 +17,7 @@ from advsweep.objectives.corrections import Corrected
 
 if TYPE_CHECKING:
     from jaxtyping import Num
+    from torch import Tensor
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerRun, PerToken, PerTokenOrRollout
 

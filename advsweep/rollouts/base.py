@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
 
 from advsweep.components import Component, option
 from advsweep.estimators.batch import CollapseBy
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+    from torch import Tensor
 
 
 class RolloutSource(Protocol):

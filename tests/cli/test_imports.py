@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.stats")
+# `torch` itself may be there without having been executed (advsweep/cli/deferred_torch.py).
+TORCH = "torch._C"
+HEAVY = (TORCH, "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.stats")
 TABLES = ("numpy", "scipy", "pandas", "rich", "alembic", "sqlalchemy.orm", *HEAVY)
 """What a command that only lists or prints records has no use for."""
 OTHER_COMMANDS = (
@@ -25,7 +27,22 @@ LIGHT = {
     "report two --format html": HEAVY,
     "plot two --figure acr --format csv": HEAVY,
     "stop two": ("pandas", *HEAVY),
-    "list tasks": tuple(module for module in HEAVY if module != "hydra"),
+    **{
+        command: tuple(module for module in HEAVY if module != "hydra")
+        for command in (
+            "list",
+            "list tasks",
+            "list estimators",
+            "list objectives",
+            "list methods",
+            "keys estimator=fade",
+            "keys objective",
+            "keys optimizer",
+            "describe adamw",
+            "describe countdown",
+            "describe method=dapo",
+        )
+    },
     "doctor": ("pandas", "rich", "wandb", *HEAVY),
     # This needs torch; nothing of it is drawn, composed or stored.
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
@@ -90,3 +107,35 @@ def assert_absent(modules, words, folder, **environment):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+USES = {
+    "an attribute": "assert torch.ones(2).sum() == 2",
+    "a submodule": "import torch.nn.functional as F; assert F is torch.nn.functional",
+    "a name": "from torch import Tensor; assert isinstance(torch.ones(1), Tensor)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
+def test_torch_is_itself_once_it_is_used(use):
+    program = f"""
+import sys
+from advsweep.cli.deferred_torch import defer_torch
+finders = list(sys.meta_path)
+defer_torch()
+defer_torch()
+import torch
+assert {TORCH!r} not in sys.modules
+{USES[use]}
+import torch.nn, torch.utils.data
+assert torch is sys.modules["torch"]
+assert torch.nn is sys.modules["torch.nn"]
+assert torch.nn.__spec__.loader.path.endswith("__init__.py")
+assert type(torch) is type(sys)
+assert sys.meta_path == finders
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

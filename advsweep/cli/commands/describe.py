@@ -24,6 +24,7 @@ from advsweep.cli.catalogue import (
 from advsweep.cli.completion import (
     complete_component,
 )
+from advsweep.cli.deferred_torch import defer_torch
 from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
 from advsweep.cli.own_data import gold_text
 from advsweep.config.compose import patch
@@ -108,6 +109,7 @@ def describe(
     the masses over the solve rate. Of objectives: source, options, departures, the weight of a
     token over its importance ratio. Of a task: splits, levels, floors and some problems.
     """
+    defer_torch()
     with config_groups(config_dirs or ()) as groups:
         group, name = find_component(groups, names)
         if group == "estimator":

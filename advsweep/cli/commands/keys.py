@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from advsweep.backends.base import RunParameters
 from advsweep.cli import options
 from advsweep.cli.catalogue import OF_SWEEPS, PARTS, Records, group_rows, rows_of
+from advsweep.cli.deferred_torch import defer_torch
 from advsweep.cli.output import print_listing
+from advsweep.config.groups import ConfigGroups
 from advsweep.errors import UnknownNameError, nearest
 from advsweep.sweep.registry import config_groups
 
@@ -38,34 +41,59 @@ def keys(
     These are the keys that `run`, `sweep` and sweep files take: KEY=VALUE. A group itself is a
     key, too: estimator=fade chooses the component whose keys are estimator.*.
     """
+    defer_torch()
     with config_groups() as groups:
-        rows: Records = []
-        names = [*groups.registries, *PARTS, *OF_SWEEPS]
-        group, equals, name = words[0].partition("=") if words else ("", "", "")
-        if not words:  # numbers, groups, and the fields of their components
-            config = groups.compose({})
-            rows += rows_of(RunParameters, config)
-            for group, registry in groups.registries.items():
-                name = config[group]["name"]
-                others = f"one of {len(registry.names())}: advsweep list {group}"
-                row = {"key": group, "of": name, "default": name, "type": "a name", "range": ""}
-                rows.append({**row, "meaning": others})
-                rows += rows_of(registry.get(name), config[group], group)
-        elif len(words) == 1 and (equals or group in names):
-            rows += group_rows(groups, group, name or None)
+        if not words:
+            rows = _default_rows(groups)
+        elif len(words) == 1 and ("=" in words[0] or words[0] in _group_names(groups)):
+            group, _, name = words[0].partition("=")
+            rows = group_rows(groups, group, name or None)
         else:
-            sought = [word.lower() for word in words]
-            every = [
-                *rows_of(RunParameters, {}),
-                *(r for n in names for r in group_rows(groups, n)),
-            ]
-            for row in every:
-                text = f"{row['key']} {row['range']} {row['meaning']}".lower()
-                if all(word in text for word in sought):
-                    rows.append(row)
-            if not rows:
-                known = {row["key"].rpartition(".")[2] for row in every}
-                hint = nearest(" ".join(sought), {*known, *names})
-                raise UnknownNameError(f"no key has {' '.join(sought)}; {hint}")
-            rows.sort(key=lambda row: not all(word in row["key"] for word in sought))
+            rows = _search(groups, [word.lower() for word in words])
     print_listing(rows, output_format)
+
+
+def _group_names(groups: ConfigGroups) -> list[str]:
+    return [*groups.registries, *PARTS, *OF_SWEEPS]
+
+
+def _default_rows(groups: ConfigGroups) -> Records:
+    """Return the keys of a run as it is without any setting."""
+    config = groups.compose({})
+    rows = rows_of(RunParameters, config)
+    for group, registry in groups.registries.items():
+        name = config[group]["name"]
+        group_row = {
+            "key": group,
+            "of": name,
+            "default": name,
+            "type": "a name",
+            "range": "",
+            "meaning": f"one of {len(registry.names())}: advsweep list {group}",
+        }
+        rows.append(group_row)
+        rows += rows_of(registry.get(name), config[group], group)
+    return rows
+
+
+def _search(groups: ConfigGroups, words: Sequence[str]) -> Records:
+    """Return the keys that have all words; those that have them in the key itself come first.
+
+    Raises:
+        UnknownNameError: no key has them.
+    """
+    rows = rows_of(RunParameters, {})
+    for group in _group_names(groups):
+        rows += group_rows(groups, group)
+    matching = [row for row in rows if _has(row, words)]
+    if not matching:
+        names = {row["key"].rpartition(".")[2] for row in rows}
+        names.update(_group_names(groups))
+        sought = " ".join(words)
+        raise UnknownNameError(f"no key has {sought}; {nearest(sought, names)}")
+    return sorted(matching, key=lambda row: not all(word in row["key"] for word in words))
+
+
+def _has(row: Mapping[str, Any], words: Sequence[str]) -> bool:
+    text = f"{row['key']} {row['range']} {row['meaning']}".lower()
+    return all(word in text for word in words)

@@ -7,9 +7,19 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.catalogue import OTHERS, PARTS, find_plugins, list_members, print_members
+from advsweep.cli.catalogue import (
+    OTHERS,
+    PARTS,
+    find_plugins,
+    list_estimators,
+    list_members,
+    print_members,
+)
+from advsweep.cli.deferred_torch import defer_torch
 from advsweep.cli.output import echo_line, print_listing, warn
+from advsweep.config.groups import ConfigGroups
 from advsweep.errors import UnknownNameError, nearest
+from advsweep.estimators import ESTIMATORS
 from advsweep.sweep.registry import config_groups
 
 EXAMPLES = (
@@ -40,35 +50,51 @@ def list_(
     than a table. A plug-in that is broken, or whose name advsweep or another package has, is
     listed with the reason; it does not affect other commands.
     """
+    defer_torch()
     if what in ("plugin", "plugins"):  # the config groups would warn of what it lists
-        if not (records := find_plugins()):
-            warn("no installed package has a plug-in; docs/plugins.md says how to write one")
-        print_listing(records, output_format, hidden=("group", "target"))
+        _print_plugins(output_format)
         return
     with config_groups(config_dirs or ()) as groups:
-        lists = {group: f"{group}=NAME" for group in ("estimator", "method", *groups.registries)}
-        lists |= {registry.kind: f"{key}=NAME" for key, registry in PARTS.items()}
-        lists |= {"experiment": "+experiment=NAME", "importer": "advsweep import NAME"}
-        lists |= {"metric": "advsweep report --columns NAME", "figure": "advsweep plot NAME"}
-        lists["plugin"] = "names of other packages, in the lists of their kinds"
-        plurals = {f"{group.removesuffix('s')}s": group for group in lists}
-        group = plurals.get(what or "", what)
-        if group is None:
-            rows = [{"list": name, "used as": lists[of]} for name, of in sorted(plurals.items())]
+        uses = _uses(groups)
+        kinds = {f"{kind.removesuffix('s')}s": kind for kind in uses}  # by their plurals
+        kind = what if what is None else kinds.get(what, what)
+        if kind is None:
+            rows = [{"list": plural, "used as": uses[of]} for plural, of in sorted(kinds.items())]
             print_listing(rows, output_format)
-        elif group not in lists:
-            raise UnknownNameError(
-                f"list: there is no list '{what}'; {nearest(f'{group}s', plurals)}"
-            )
-        elif group == "estimator":
-            from advsweep.cli.estimators import list_records
-            from advsweep.estimators import ESTIMATORS
-
-            print_listing(list_records(), output_format, hidden=("held", "released"))
-            if output_format == "table":
-                names = ", ".join(sorted(ESTIMATORS.without_definition()))
-                echo_line(f"Named in papers but not defined there: {names}", err=True)
-        elif group in OTHERS:
-            print_listing(OTHERS[group](), output_format)
+        elif kind not in uses:
+            raise UnknownNameError(f"list: there is no list '{what}'; {nearest(f'{kind}s', kinds)}")
+        elif kind == "estimator":
+            _print_estimators(output_format)
+        elif kind in OTHERS:
+            print_listing(OTHERS[kind](), output_format)
         else:
-            print_members(list_members(groups, group, groups.members(group)), output_format)
+            print_members(list_members(groups, kind, groups.members(kind)), output_format)
+
+
+def _uses(groups: ConfigGroups) -> dict[str, str]:
+    """Return what there are lists of, and how a member of each is used."""
+    uses = {group: f"{group}=NAME" for group in ("estimator", "method", *groups.registries)}
+    for key, registry in PARTS.items():
+        uses[registry.kind] = f"{key}=NAME"
+    return {
+        **uses,
+        "experiment": "+experiment=NAME",
+        "importer": "advsweep import NAME",
+        "metric": "advsweep report --columns NAME",
+        "figure": "advsweep plot NAME",
+        "plugin": "names of other packages, in the lists of their kinds",
+    }
+
+
+def _print_plugins(output_format: options.ListFormat) -> None:
+    records = find_plugins()
+    if not records:
+        warn("no installed package has a plug-in; docs/plugins.md says how to write one")
+    print_listing(records, output_format, hidden=("group", "target"))
+
+
+def _print_estimators(output_format: options.ListFormat) -> None:
+    print_listing(list_estimators(), output_format, hidden=("held", "released"))
+    if output_format == "table":
+        names = ", ".join(sorted(ESTIMATORS.without_definition()))
+        echo_line(f"Named in papers but not defined there: {names}", err=True)
