@@ -28,7 +28,7 @@ from advsweep.importing.write import (
 )
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader
 from advsweep.logs.csv_file import CsvFile
-from advsweep.logs.lines import JsonLines
+from advsweep.logs.json_lines import JsonLines
 from advsweep.logs.names import STEP, UNKNOWN, NameMap, NamePattern, merged, value_at
 from advsweep.printable import printable_line
 from advsweep.store import Store

@@ -31,7 +31,7 @@ __all__ = [
 _MODULES = {
     "console": "console",
     "csv": "csv_file",
-    "jsonl": "lines",
+    "jsonl": "json_lines",
     "lm-eval": "lm_eval",
     "pattern": "pattern",
     "rollouts": "dumps",

@@ -29,7 +29,7 @@ from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular
 from advsweep.logs.base import ImportedRun, ImportOptions, existing, unreadable, whole_step
-from advsweep.logs.lines import LineLog
+from advsweep.logs.line_log import LineLog
 from advsweep.logs.names import LoggedStep
 from advsweep.printable import printable_line
 from advsweep.text_files import encoding_of, other_form

@@ -29,15 +29,8 @@ from advsweep.errors import ConfigError, first_of
 from advsweep.logs.base import MAX_NAME, ImportedRun, ImportOptions, existing, whole_step
 from advsweep.logs.exports import is_export, runs_of_exports
 from advsweep.logs.keys import NAMES_OF_ESTIMATORS, columns_of_runs, usual_name
-from advsweep.logs.lines import (
-    CUT_VALUES,
-    INDEX,
-    MAX_LINE,
-    OWN_STEP,
-    PAIR_NAMES,
-    PAIR_VALUES,
-    TextLog,
-)
+from advsweep.logs.line_log import MAX_LINE
+from advsweep.logs.lines import CUT_VALUES, INDEX, OWN_STEP, PAIR_NAMES, PAIR_VALUES, TextLog
 from advsweep.logs.names import LoggedStep, step_names
 from advsweep.printable import printable_line
 

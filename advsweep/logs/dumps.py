@@ -18,7 +18,7 @@ from advsweep.errors import ConfigError
 from advsweep.logs.base import ImportedRun, ImportOptions, Reader, existing
 from advsweep.logs.dump_checks import problem_counts, success_reward
 from advsweep.logs.forms import TRACES, DumpedRun, find_dumps
-from advsweep.logs.lines import JsonLines
+from advsweep.logs.json_lines import JsonLines
 from advsweep.logs.names import LoggedStep
 from advsweep.logs.rollout_records import RolloutNotes
 from advsweep.logs.rollouts import read_rollouts

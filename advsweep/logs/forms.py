@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.logs.base import whole_step
-from advsweep.logs.lines import DAMAGED
+from advsweep.logs.json_lines import DAMAGED
 from advsweep.logs.names import value_at
 
 Fields = dict[str, Any]

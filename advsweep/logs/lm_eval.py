@@ -44,7 +44,7 @@ from advsweep.logs.base import (
     Reader,
     existing,
 )
-from advsweep.logs.lines import json_objects
+from advsweep.logs.json_lines import json_objects
 from advsweep.logs.names import LoggedStep, value_at
 from advsweep.printable import printable_line, redacted
 

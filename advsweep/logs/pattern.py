@@ -19,7 +19,8 @@ from typing import ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.logs.base import ImportedRun, ImportOptions, whole_step
-from advsweep.logs.lines import CUT_VALUES, LineLog
+from advsweep.logs.line_log import LineLog
+from advsweep.logs.lines import CUT_VALUES
 from advsweep.logs.names import LoggedStep
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

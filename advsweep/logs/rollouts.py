@@ -37,7 +37,7 @@ from advsweep.errors import ConfigError, first_of
 from advsweep.logs.base import existing
 from advsweep.logs.completion_tables import TableOptions, completion_tables, read_tables
 from advsweep.logs.forms import Fields, find_dumps, rows_of, step_of
-from advsweep.logs.lines import json_objects
+from advsweep.logs.json_lines import json_objects
 from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutNotes, RolloutStep
 from advsweep.logs.rollout_rows import Part, groups_of_rows
 from advsweep.printable import printable_line

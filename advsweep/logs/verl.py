@@ -34,7 +34,7 @@ from advsweep.logs.dump_checks import (
     problem_counts,
     success_reward,
 )
-from advsweep.logs.lines import JsonLines
+from advsweep.logs.json_lines import JsonLines
 from advsweep.logs.names import LoggedStep, assign, merged, value_at
 from advsweep.logs.rollout_records import RolloutNotes, RolloutStep
 from advsweep.logs.rollouts import line_files, read_rollouts

@@ -16,7 +16,7 @@ from advsweep.errors import ConfigError
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.dump_checks import problem_counts
 from advsweep.logs.forms import rows_of
-from advsweep.logs.lines import DAMAGED
+from advsweep.logs.json_lines import DAMAGED
 from advsweep.logs.rollout_records import RolloutNotes
 from advsweep.logs.rollouts import read_rollouts
 from tests.importing.conftest import read, values

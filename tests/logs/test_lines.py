@@ -8,9 +8,9 @@ import json
 import pytest
 
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.logs import READERS, ImportOptions, LoggedStep, lines, open_metric_log
+from advsweep.logs import READERS, ImportOptions, LoggedStep, line_log, open_metric_log
 from advsweep.logs.base import LAST_STEP, whole_step
-from advsweep.logs.lines import MAX_LINE
+from advsweep.logs.line_log import MAX_LINE
 from advsweep.logs.names import NameMap
 
 
@@ -272,8 +272,8 @@ def test_patterns_without_a_value_are_refused(tmp_path, pattern):
 
 
 def test_reading_a_large_file_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_BLOCK", 64)
-    monkeypatch.setattr(lines, "_LARGE", 256)
+    monkeypatch.setattr(line_log, "_BLOCK", 64)
+    monkeypatch.setattr(line_log, "_LARGE", 256)
     file = tmp_path / "metrics.jsonl"
     file.write_text(
         "".join(f'{{"step": {step:04}, "reward": 0.5}}\n' for step in range(1000, 1030))
