@@ -424,7 +424,7 @@ class LogMeanExp(Estimator):
             ratio = groups.count / at_least(groups.count - 1, 1)
             log_ratio = ratio.log() if isinstance(ratio, torch.Tensor) else math.log(ratio)
             advantages = advantages + log_ratio / self.beta
-        if isinstance(groups.count, Tensor):
+        if isinstance(groups.count, torch.Tensor):
             advantages = torch.where(groups.count > 1, advantages, 0.0)
         return advantages
 
