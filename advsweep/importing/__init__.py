@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from advsweep import __version__
 from advsweep.errors import ConfigError, counted, first_of, nearest
 from advsweep.importing.write import (
     ImportAction,
+    ImportContext,
     RunContent,
     Written,
     config_hash,
@@ -73,27 +74,11 @@ class ImportSummary:
         return sum(written.action is action for _, written in self.runs)
 
 
-def import_runs(
-    store: Store,
-    reader: Reader,
-    source: str,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    pattern: NamePattern | None = None,
-    names: Mapping[str, str] | None = None,
-    by: Sequence[str] = (),
-    rows: Sequence[str] | None = None,
-    sweep: str | None = None,
-    dry_run: bool = False,
-    on_run: Callable[[int], None] = lambda done: None,
-    on_read: Callable[[str, int, int], None] = lambda name, done, size: None,
-) -> ImportSummary:
-    """Import the runs of a file, a folder or an address.
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest:
+    """What an import is asked for.
 
-    Each run is written in one transaction: an interruption leaves whole runs alone, and importing
-    again does the rest.
-
-    Args:
+    Attributes:
         settings: values of config keys of every run; they replace what the files say.
         pattern: settings in the names of files or folders; runs that do not match are left out.
         names: names of the log with ours, before those of the format's table.
@@ -103,66 +88,106 @@ def import_runs(
         dry_run: change nothing.
         on_run: called after each run with the number of runs so far.
         on_read: as in `ImportOptions`.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    pattern: NamePattern | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    by: Sequence[str] = ()
+    rows: Sequence[str] | None = None
+    sweep: str | None = None
+    dry_run: bool = False
+    on_run: Callable[[int], None] = lambda done: None
+    on_read: Callable[[str, int, int], None] = lambda name, done, size: None
+
+
+def import_runs(
+    store: Store, reader: Reader, source: str, request: ImportRequest | None = None
+) -> ImportSummary:
+    """Import the runs of a file, a folder or an address.
+
+    Each run is written in one transaction: an interruption leaves whole runs alone, and importing
+    again does the rest.
 
     Raises:
         ConfigError: the source holds no runs of this format, or none matches the pattern.
         StoreError: the store cannot be written to.
     """
-    _check_sweep(store, sweep)
-    names_of_log = NameMap(reader.table, names)
-    summary = ImportSummary(names_of_log)
+    request = request or ImportRequest()
+    _check_sweep(store, request.sweep)
+    names = NameMap(reader.table, request.names)
+    summary = ImportSummary(names)
     root = Path(source).resolve() if Path(source).exists() else None
 
     def in_name(place: str) -> Mapping[str, Any] | None:
-        if pattern is None:
+        if request.pattern is None:
             return {}
         if root is not None and place != root.name:
             place = f"{root.name}/{place}"  # With the name of what the user named.
-        return pattern.settings(place)
+        return request.pattern.settings(place)
 
     options = ImportOptions(
-        names=names_of_log,
-        settings=dict(settings or {}),
-        by=tuple(by),
+        names=names,
+        settings=dict(request.settings),
+        by=tuple(request.by),
         in_name=in_name,
-        on_read=on_read,
+        on_read=request.on_read,
     )
-    writer = _RunWriter(store, reader, root, rows, sweep, summary, dry_run)
+    writer = _RunWriter(store, reader, root, request, summary)
     # What cannot be read is refused before anything is written.
     gathered = []
-    for found in reader.runs(source, options):
-        place = found.source if found.path is None else found.path
-        own = in_name(place)
-        if own is None:
+    for run in reader.runs(source, options):
+        place = run.source if run.path is None else run.path
+        settings = in_name(place)
+        if settings is None:
             summary.unmatched.append(_shown(place))
             continue
-        content = writer.gather(found, merged(merged(found.config, own), options.settings))
+        content = writer.gather(run, merged(merged(run.config, settings), options.settings))
         if content is not None:
-            found.steps = ()
-            gathered.append((found, content))
-    for found, content in gathered:
-        writer.write(found, content)
-        on_run(len(summary.runs))
+            run.steps = ()
+            gathered.append((run, content))
+    for run, content in gathered:
+        writer.write(run, content)
+        request.on_run(len(summary.runs))
     if not summary.runs:
-        if pattern is not None and summary.unmatched:
-            raise ConfigError(
-                f"--name-pattern: expected names such as '{pattern.text}', got "
-                f"{first_of(summary.unmatched, 5)}; a field matches any text without a slash"
-            )
-        known = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
-        raise ConfigError(
-            f"{printable_line(source)}: expected a run with a logged step and values, got none; "
-            f"left out: {first_of(known, 8, '; ')}"
-        )
-    seen = {*names_of_log.renamed, *names_of_log.kept}
-    for name, ours in (names or {}).items():
-        if ours != STEP and name not in seen and name not in writer.settings:
-            hint = nearest(name, seen)
-            what = "setting" if name in names_of_log.settings else "metric"
-            writer.said.append(f"--map: no run has a {what} {printable_line(name)!r}; {hint}")
+        raise _nothing_found(source, summary, request.pattern)
+    writer.said += _unused_names(request.names, names, writer.settings)
     others = _other_logs(root, reader)
-    summary.notes |= dict.fromkeys([*names_of_log.notes(), *others, *writer.remarks()])
+    summary.notes |= dict.fromkeys([*names.notes(), *others, *writer.remarks()])
     return summary
+
+
+def _nothing_found(source: str, summary: ImportSummary, pattern: NamePattern | None) -> ConfigError:
+    """Return the error for a source without a run to import."""
+    if pattern is not None and summary.unmatched:
+        return ConfigError(
+            f"--name-pattern: expected names such as '{pattern.text}', got "
+            f"{first_of(summary.unmatched, 5)}; a field matches any text without a slash"
+        )
+    reasons = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
+    return ConfigError(
+        f"{printable_line(source)}: expected a run with a logged step and values, got none; "
+        f"left out: {first_of(reasons, 8, '; ')}"
+    )
+
+
+def _unused_names(
+    requested: Mapping[str, str], names: NameMap, settings: Collection[str]
+) -> list[str]:
+    """Return a sentence for each name of --map that no run has.
+
+    Args:
+        settings: the settings that runs have.
+    """
+    metrics = {*names.renamed, *names.kept}
+    sentences = []
+    for name, ours in requested.items():
+        if ours == STEP or name in metrics or name in settings:
+            continue
+        what = "setting" if name in names.settings else "metric"
+        hint = nearest(name, metrics)
+        sentences.append(f"--map: no run has a {what} {printable_line(name)!r}; {hint}")
+    return sentences
 
 
 def _other_logs(root: Path | None, reader: Reader) -> list[str]:
@@ -188,10 +213,8 @@ class _RunWriter:
     store: Store
     reader: Reader
     root: Path | None
-    rows: Sequence[str] | None
-    sweep: str | None
+    request: ImportRequest
     summary: ImportSummary
-    dry_run: bool
     begun: datetime = field(default_factory=utc_now)
     without: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
@@ -199,23 +222,19 @@ class _RunWriter:
     alike: list[str] = field(default_factory=list)
     settings: set[str] = field(default_factory=set)
 
-    def gather(self, found: ImportedRun, theirs: Mapping[str, Any]) -> RunContent | None:
+    def gather(self, run: ImportedRun, theirs: Mapping[str, Any]) -> RunContent | None:
         """Return what a store gets of a run; None, and count it, if its files hold nothing."""
-        summary, form = self.summary, self.reader.name
+        summary = self.summary
+        form = self.reader.name
         self.settings |= {name for name in summary.names.settings if value_at(theirs, name)}
         self.settings |= summary.names.settings.keys() & theirs.keys()
         settings = summary.names.with_settings(theirs)
-        config = stored_config(settings, form=form, rows=self.rows, seed=seed_of(settings))
-        identifier = found.key or found.source
-        if found.key is None and (root := self.root) is not None:
-            # The same whether a run's file or a folder above it was named: of a single file, or a
-            # folder that is a run itself, the source has its name.
-            is_single = found.source == root.name or not root.is_dir()
-            identifier = ((root.parent if is_single else root) / found.source).as_posix()
-        content = gather(form, identifier, config, found.steps, found.evaluations)
+        seed = seed_of(settings)
+        config = stored_config(settings, form=form, rows=self.request.rows, seed=seed)
+        content = gather(form, self._identifier(run), config, run.steps, run.evaluations)
         # Not before: a reader knows what it left out once its steps were read.
-        summary.left_out.update(found.left_out)
-        summary.notes |= dict.fromkeys(found.notes)
+        summary.left_out.update(run.left_out)
+        summary.notes |= dict.fromkeys(run.notes)
         if not content.curves and not content.evaluations:
             summary.left_out["sources without a logged value"] += 1
             return None
@@ -224,45 +243,56 @@ class _RunWriter:
             summary.left_out[replaced] += content.repeated
         return content
 
-    def write(self, found: ImportedRun, content: RunContent) -> None:
+    def _identifier(self, run: ImportedRun) -> str:
+        """Return what identifies a run among all of its format: its key, or else its place."""
+        if run.key is not None or self.root is None:
+            return run.key or run.source
+        # The same whether a run's file or a folder above it was named: of a single file, or a
+        # folder that is a run itself, the source has its name.
+        is_single = run.source == self.root.name or not self.root.is_dir()
+        folder = self.root.parent if is_single else self.root
+        return (folder / run.source).as_posix()
+
+    def write(self, run: ImportedRun, content: RunContent) -> None:
         """Write a run."""
-        summary, form, config = self.summary, self.reader.name, content.config
+        summary = self.summary
         # No path of this machine.
         imported = {
-            "format": form,
-            "source": _shown(found.source),
-            "left_out": {_shown(why): count for why, count in found.left_out.items()},
-            "notes": [_shown(note) for note in [*summary.names.notes(), *found.notes]],
+            "format": self.reader.name,
+            "source": _shown(run.source),
+            "left_out": {_shown(why): count for why, count in run.left_out.items()},
+            "notes": [_shown(note) for note in [*summary.names.notes(), *run.notes]],
         }
-        environment = {"advsweep": __version__, "imported": imported}
-        store, sweep, dry = self.store, self.sweep, self.dry_run
-        created = self._place()
-        written = store.patience.call(
-            lambda: write_run(
-                store,
-                content,
-                environment=environment,
-                created=created,
-                sweep=sweep,
-                dry_run=dry,
-            )
+        context = ImportContext(
+            environment={"advsweep": __version__, "imported": imported},
+            sweep=self.request.sweep,
+            dry_run=self.request.dry_run,
         )
+        created = self._created()
+        store = self.store
+        written = store.patience.call(lambda: write_run(store, content, context, created=created))
         summary.metrics |= content.curves.keys()
-        name, seed = _shown(found.source), config.get("seed")
+        name = _shown(run.source)
         summary.runs.append((name, written))
-        values = dataclasses.replace(content, config={}).digest()
-        first = self.first.setdefault(values if seed is None else (config_hash(config), seed), name)
-        if first != name:
-            self.alike.append(f"{name} (as {first})")
-        self.without["estimator"] += config["estimator"]["name"] == UNKNOWN
-        self.without["seed"] += seed is None
+        self._compare(name, content)
+        self.without["estimator"] += content.config["estimator"]["name"] == UNKNOWN
+        self.without["seed"] += content.seed is None
         if written.action is ImportAction.SHORTER:
             self.said.append(
                 f"{name} ends before run {written.run_id}, which stays as it is; if the log was "
                 f"written anew, `advsweep rm {written.run_id} --force` first"
             )
 
-    def _place(self) -> datetime:
+    def _compare(self, name: str, content: RunContent) -> None:
+        """Note a run with the settings and the seed of another, or without a seed its values."""
+        key: object = dataclasses.replace(content, config={}).digest()
+        if content.seed is not None:
+            key = (config_hash(content.config), content.seed)
+        first = self.first.setdefault(key, name)
+        if first != name:
+            self.alike.append(f"{name} (as {first})")
+
+    def _created(self) -> datetime:
         """Return the time by which tables order a run.
 
         It is the same for all runs of a folder, so that the names of its files decide nothing.
@@ -280,12 +310,14 @@ class _RunWriter:
                 f"{counted(len(self.alike), 'run')} with the settings and the seed of another, or "
                 f"with all its values: {first_of(self.alike, 3)}; move copies out of the source"
             )
-        if number := self.without["estimator"]:
+        number = self.without["estimator"]
+        if number:
             remarks.append(
                 f"the estimator of {counted(number, 'run')} is not known: name it with --set "
                 "estimator=NAME or --name-pattern"
             )
-        if number := self.without["seed"]:
+        number = self.without["seed"]
+        if number:
             remarks.append(
                 f"the seed of {counted(number, 'run')} is not known, so that runs of two settings "
                 "are no pairs: --name-pattern or a column seed says which are"

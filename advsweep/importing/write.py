@@ -28,6 +28,7 @@ from advsweep.store import NewEvaluation, ProblemCounts, Store
 from advsweep.store.base import put
 from advsweep.store.evaluations import add_evaluation, problems_digest, remove_unused_problems
 from advsweep.store.imported import IMPORTED, ROWS, setting_leaves
+from advsweep.store.lease_guard import AnyRow
 from advsweep.store.metrics import metric_ids, write_points
 from advsweep.store.records import Status
 from advsweep.store.run_folders import is_whole
@@ -147,41 +148,54 @@ def gather(
     evaluations: Sequence[ProblemCount] = (),
 ) -> RunContent:
     """Read the steps of a run and return its content: for each metric and step the last value."""
-    logged: dict[str, tuple[array[int], array[float]]] = {}
-    for step, named in steps:
-        if 0 <= step <= LAST_STEP:
-            for name, value in named.items():
-                if name not in logged:
-                    logged[name] = array("i"), array("d")
-                logged[name][0].append(step)
-                logged[name][1].append(value)
     curves: dict[str, LoggedCurve] = {}
     repeated = 0
-    for name, (numbers, floats) in sorted(logged.items()):
+    for name, (numbers, floats) in sorted(_points_by_name(steps).items()):
         at = np.frombuffer(numbers, np.int32).astype(np.int64)
         values = np.frombuffer(floats, np.float64)
         # Of equal steps the last one in the log stays last.
         order = np.argsort(at, kind="stable")
-        at, values = at[order], values[order]
-        last = np.append(at[1:] != at[:-1], True)
-        repeated += int((~last).sum())
-        curves[name] = at[last], values[last]
-    # Results that a store accepts; of equal problems the last.
-    sound: dict[tuple[int, str, str], ProblemCount] = {}
-    for each in evaluations:
-        result = ProblemCount(*each)
-        if 0 <= result.correct <= result.n < 2**32 and 0 <= result.step <= LAST_STEP:
-            problem = printable_line(str(result.problem))[:_MAX_TEXT]
-            task = printable_line(str(result.task))[:_MAX_TEXT]
-            sound[result.step, task, problem] = result._replace(problem=problem, task=task)
+        at = at[order]
+        is_last = np.append(at[1:] != at[:-1], True)
+        repeated += int((~is_last).sum())
+        curves[name] = (at[is_last], values[order][is_last])
     return RunContent(
         form=form,
         source=source,
         config=config,
         curves=curves,
-        evaluations=sorted(sound.values()),
+        evaluations=_accepted(evaluations),
         repeated=repeated,
     )
+
+
+def _points_by_name(steps: Iterable[LoggedStep]) -> dict[str, tuple[array[int], array[float]]]:
+    """Return the steps and values of each metric, in the order of the log."""
+    points: dict[str, tuple[array[int], array[float]]] = {}
+    for step, values in steps:
+        if not 0 <= step <= LAST_STEP:
+            continue
+        for name, value in values.items():
+            if name not in points:
+                points[name] = (array("i"), array("d"))
+            numbers, floats = points[name]
+            numbers.append(step)
+            floats.append(value)
+    return points
+
+
+def _accepted(evaluations: Iterable[ProblemCount]) -> list[ProblemCount]:
+    """Return the results that a store accepts, sorted; of equal problems the last."""
+    accepted: dict[tuple[int, str, str], ProblemCount] = {}
+    for each in evaluations:
+        result = ProblemCount(*each)
+        if not 0 <= result.correct <= result.n < 2**32 or not 0 <= result.step <= LAST_STEP:
+            continue
+        problem = printable_line(str(result.problem))[:_MAX_TEXT]
+        task = printable_line(str(result.task))[:_MAX_TEXT]
+        key = (result.step, task, problem)
+        accepted[key] = result._replace(problem=problem, task=task)
+    return sorted(accepted.values())
 
 
 def stored_config(
@@ -197,7 +211,8 @@ def stored_config(
     """
     config = plain(theirs)
     chosen = list(rows) if rows is not None else config.get(ROWS)
-    estimator, backend = config.pop("estimator", None), config.pop("backend", None)
+    estimator = config.pop("estimator", None)
+    backend = config.pop("backend", None)
     for key in (ROWS, "seed"):
         config.pop(key, None)
     for key in _COMPONENTS:
@@ -224,30 +239,46 @@ def plain(value: Any, depth: int = 0) -> Any:
     Control characters of texts are escaped, since keys and values are shown. Texts whose key
     names a secret, and passwords in URLs, are masked.
     """
-    if isinstance(value, Mapping) and depth < MAX_DEPTH:
-        items = [(str(key)[:MAX_TEXT], item) for key, item in list(value.items())[:MAX_KEYS]]
-        return {
-            printable_line(key): MASK
-            if isinstance(item, str) and item and _SECRET.fullmatch(key)
-            else plain(item, depth + 1)
-            for key, item in items
-        }
-    if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
-        return [plain(v, depth + 1) for v in value[:MAX_KEYS]]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
-        return float(value) if abs(value) < 10**300 else None
-    if value is None or isinstance(value, (bool, int, float)):
+    if depth < MAX_DEPTH:
+        if isinstance(value, Mapping):
+            return _plain_mapping(value, depth)
+        if isinstance(value, (list, tuple)):
+            return [plain(item, depth + 1) for item in value[:MAX_KEYS]]
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, (int, float)):
+        return _plain_number(value)
     text = str(value)[:MAX_TEXT]
     return printable_line(redacted(text) if "://" in text else text)
+
+
+def _plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    result = {}
+    for key, item in islice(value.items(), MAX_KEYS):
+        name = str(key)[:MAX_TEXT]
+        is_secret = isinstance(item, str) and item and _SECRET.fullmatch(name)
+        result[printable_line(name)] = MASK if is_secret else plain(item, depth + 1)
+    return result
+
+
+def _plain_number(number: float) -> float | str | None:
+    """Return a number that JSON and every database has; a text for infinity, None for others."""
+    if isinstance(number, int):
+        if abs(number) < 2**63:
+            return number
+        return float(number) if abs(number) < 10**300 else None
+    if math.isnan(number):
+        return None
+    if math.isinf(number):
+        return "inf" if number > 0 else "-inf"
+    return number
 
 
 def seed_of(config: Mapping[str, Any]) -> int | None:
     """Return the seed of a config; None if it has none that is a whole number from 0."""
     value = config.get("seed")
-    if isinstance(value, str) and (match := _SEED.fullmatch(value)):
+    match = _SEED.fullmatch(value) if isinstance(value, str) else None
+    if match:
         value = int(match[1])
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -261,14 +292,27 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImportContext:
+    """What an import says of all its runs.
+
+    Attributes:
+        environment: how the runs were imported; stored with each.
+        sweep: a sweep that they become part of; made if it does not exist.
+        dry_run: whether nothing is written.
+    """
+
+    environment: Mapping[str, Any]
+    sweep: str | None = None
+    dry_run: bool = False
+
+
 def write_run(
     store: Store,
     content: RunContent,
+    context: ImportContext,
     *,
-    environment: Mapping[str, Any],
     created: datetime | None = None,
-    sweep: str | None = None,
-    dry_run: bool = False,
 ) -> Written:
     """Add a run, or bring that of the same identity up to date, in one transaction.
 
@@ -276,68 +320,94 @@ def write_run(
     trainers may rotate their logs. A log that ends before the stored run changes nothing.
 
     Args:
-        environment: how the run was imported; stored with it.
         created: when the run counts as added, which decides its place in tables; by default now.
-        sweep: a sweep that the run becomes part of; made if it does not exist.
 
     Raises:
         StoreError: the database could not do it; nothing of the run is stored.
     """
-    steps = content.steps()
-    hashed = config_hash(content.config)
     # Alone: what is written follows from what exists.
-    with store.database.read() if dry_run else store.database.write_alone() as connection:
+    database = store.database
+    with database.read() if context.dry_run else database.write_alone() as connection:
         query = select(RUNS.c.id, RUNS.c.step, RUNS.c.environment)
-        old = connection.execute(
-            query.where(RUNS.c.identity == content.identity, RUNS.c.attempt == 1)
-        ).first()
+        query = query.where(RUNS.c.identity == content.identity, RUNS.c.attempt == 1)
+        old = connection.execute(query).first()
         digest = content.digest()
+        steps = content.steps()
         written = Written(
-            action=ImportAction.ADDED if old is None else ImportAction.UPDATED,
+            action=_action(content, digest, old),
             run_id=None if old is None else old.id,
             seed=content.seed,
             steps=len(steps),
             new_steps=len(steps) if old is None else int((steps > old.step).sum()),
             points=sum(len(curve) for curve, _ in content.curves.values()),
-            evaluations=len({(r.step, r.task) for r in content.evaluations}),
+            evaluations=len({(result.step, result.task) for result in content.evaluations}),
         )
-        if old is not None and content.last_step < old.step:
-            # It may be another training in the same place.
-            written.action = ImportAction.SHORTER
-        elif old is not None and (old.environment or {}).get("digest") == digest:
-            written.action = ImportAction.UNCHANGED
-        if dry_run:
+        if context.dry_run:
             return written
         if written.action in (ImportAction.ADDED, ImportAction.UPDATED):
-            now = utc_now()
-            values = {
-                "identity": content.identity,
-                "attempt": 1,
-                "config_hash": hashed,
-                "seed": content.seed,
-                "estimator": content.config["estimator"]["name"],
-                "backend": IMPORTED,
-                "steps": content.last_step,
-                "config": dict(content.config),
-                "environment": {**environment, "digest": digest},
-                "status": Status.DONE,
-                "step": content.last_step,
-                "finished": now,
-                "stop_requested": False,
-            }
-            if old is None:
-                adding = insert(RUNS).values(created=created or now, **values).returning(RUNS.c.id)
-                written.run_id = int(connection.execute(adding).scalar_one())
-            else:
-                connection.execute(update(RUNS).where(RUNS.c.id == old.id).values(values))
-            assert written.run_id is not None
+            values = _values(content, {**context.environment, "digest": digest})
+            written.run_id = _put_run(connection, written.run_id, values, created)
             _put_points(connection, written.run_id, content, steps)
             _put_evaluations(connection, written.run_id, content)
-        if sweep is not None and written.run_id is not None:
-            put(connection, SWEEPS, {"name": sweep, "spec": {IMPORTED: True}, "created": utc_now()})
-            found = select(SWEEPS.c.id).where(SWEEPS.c.name == sweep)
-            append_runs(connection, connection.execute(found).scalar_one(), [written.run_id])
+        if context.sweep is not None and written.run_id is not None:
+            _add_to_sweep(connection, context.sweep, written.run_id)
     return written
+
+
+def _action(content: RunContent, digest: str, old: AnyRow | None) -> ImportAction:
+    """Return what is to be done with a run.
+
+    Args:
+        digest: that of its content.
+        old: step and environment of the run in the store; None if it is not there.
+    """
+    if old is None:
+        return ImportAction.ADDED
+    if content.last_step < old.step:
+        # It may be another training in the same place.
+        return ImportAction.SHORTER
+    if (old.environment or {}).get("digest") == digest:
+        return ImportAction.UNCHANGED
+    return ImportAction.UPDATED
+
+
+def _values(content: RunContent, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run, without its id and the time when it was added."""
+    return {
+        "identity": content.identity,
+        "attempt": 1,
+        "config_hash": config_hash(content.config),
+        "seed": content.seed,
+        "estimator": content.config["estimator"]["name"],
+        "backend": IMPORTED,
+        "steps": content.last_step,
+        "config": dict(content.config),
+        "environment": dict(environment),
+        "status": Status.DONE,
+        "step": content.last_step,
+        "finished": utc_now(),
+        "stop_requested": False,
+    }
+
+
+def _put_run(
+    connection: Connection,
+    run_id: int | None,
+    values: Mapping[str, Any],
+    created: datetime | None,
+) -> int:
+    """Change the row of a run, or insert it if it has no id; return its id."""
+    if run_id is not None:
+        connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(**values))
+        return run_id
+    adding = insert(RUNS).values(created=created or values["finished"], **values)
+    return int(connection.execute(adding.returning(RUNS.c.id)).scalar_one())
+
+
+def _add_to_sweep(connection: Connection, name: str, run_id: int) -> None:
+    put(connection, SWEEPS, {"name": name, "spec": {IMPORTED: True}, "created": utc_now()})
+    query = select(SWEEPS.c.id).where(SWEEPS.c.name == name)
+    append_runs(connection, connection.execute(query).scalar_one(), [run_id])
 
 
 def _put_points(
@@ -348,10 +418,12 @@ def _put_points(
     first = int(steps[0]) if len(steps) else 0
     stale = or_(POINTS.c.metric_id.not_in(list(ids.values())), POINTS.c.step >= first)
     connection.execute(delete(POINTS).where(POINTS.c.run_id == run_id, stale))
-    for name, (own, values) in sorted(content.curves.items(), key=lambda item: ids[item[0]]):
-        rows = zip([ids[name]] * len(own), own.tolist(), values.tolist(), strict=True)
-        while some := list(islice(rows, _CHUNK)):
-            write_points(connection, run_id, some)
+    for name in sorted(content.curves, key=ids.__getitem__):
+        numbers, values = content.curves[name]
+        points = zip(numbers.tolist(), values.tolist(), strict=True)
+        rows = [(ids[name], step, value) for step, value in points]
+        for start in range(0, len(rows), _CHUNK):
+            write_points(connection, run_id, rows[start : start + _CHUNK])
 
 
 def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.importing import ImportSummary, import_runs
+from advsweep.importing import ImportRequest, ImportSummary, import_runs
 from advsweep.logs import READERS
 from advsweep.store import Store
 from tests.importing import test_lm_eval, test_trl, test_verl
@@ -197,7 +197,7 @@ def test_a_copy_without_some_file_says_what_is_missing(sound: Sound, number: int
 
 
 def imported(store: Store, form: str, folder: Path, **names: str) -> ImportSummary:
-    return import_runs(store, READERS.build(form), str(folder), names=names)
+    return import_runs(store, READERS.build(form), str(folder), ImportRequest(names=names))
 
 
 def test_a_partial_map_changes_names_alone(store: Store, sound: Sound) -> None:

@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from advsweep.errors import AdvsweepError, ConfigError
-from advsweep.importing import import_runs
-from advsweep.importing.write import ImportAction, gather, write_run
+from advsweep.importing import ImportRequest, import_runs
+from advsweep.importing.write import ImportAction, ImportContext, gather, write_run
 from advsweep.logs import READERS
 from advsweep.logs.base import ImportedRun, ProblemCount
 from advsweep.logs.lines import NOT_WHOLE
@@ -22,7 +22,7 @@ PATTERN = NamePattern("{estimator}-s{seed}")
 
 
 def _import(store, source, form="jsonl", **options):
-    return import_runs(store, READERS.build(form), str(source), **options)
+    return import_runs(store, READERS.build(form), str(source), ImportRequest(**options))
 
 
 def _contents(store) -> dict:
@@ -179,13 +179,13 @@ def test_results_per_problem_become_an_evaluation(store):
                ProblemCount(5, "p3", 2, 3)]  # fmt: skip
     config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
     content = gather("x", "a", config, [LoggedStep(7, {"a": 1.0})], results)
-    write_run(store, content, environment={})
+    write_run(store, content, ImportContext(environment={}))
     (record,) = store.evaluations.select([1])
     # 1 - C(3, 1) / C(4, 1) = 1/4 and 1, so that their mean is 5/8.
     assert record.scores([1])["pass@1"] == 0.625
     assert (record.step, record.settings["k"], record.problem_ids) == (5, [1, 2, 4], ("p1", "p2"))
     more = gather("x", "a", config, [LoggedStep(7, {"a": 1.0})], [ProblemCount(5, "p1", 8, 8)])
-    write_run(store, more, environment={})
+    write_run(store, more, ImportContext(environment={}))
     (record,) = store.evaluations.select([1])
     assert record.problem_ids == ("p1",)
 
@@ -327,7 +327,7 @@ def test_imports_into_postgresql(postgres_url, logs):
             write_run(
                 store,
                 gather("x", "a", config, [LoggedStep(1, {"a": 0.5})], results),
-                environment={},
+                ImportContext(environment={}),
             )
         (record,) = store.evaluations.select([7])
         assert record.c.tolist() == [2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.importing import import_runs
+from advsweep.importing import ImportRequest, import_runs
 from advsweep.logs import READERS, ImportedRun, ImportOptions
 from advsweep.logs.names import NameMap, NamePattern
 from advsweep.store import Store
@@ -148,7 +148,7 @@ def test_a_pattern_matches_the_path(store: Store, tmp_path: Path, name: str) -> 
             store,
             READERS.build("lm-eval"),
             str(source),
-            pattern=NamePattern("{estimator}-s{seed}"),
+            ImportRequest(pattern=NamePattern("{estimator}-s{seed}")),
         )
         runs = store.runs.select(newest_first=False)
         assert {(run.estimator, run.seed) for run in runs} == {("grpo", 0), ("grpo", 1)}
@@ -206,7 +206,9 @@ def test_final_models_make_no_row_of_an_untrained_one(tmp_path: Path, store: Sto
             samples(folder, "gsm8k", [{"exact_match": float(seed == 0)}, {"exact_match": 1.0}])
             results(folder, folder.name)
     pattern = NamePattern("{estimator}-s{seed}")
-    import_runs(store, READERS.build("lm-eval"), str(tmp_path / "results"), pattern=pattern)
+    import_runs(
+        store, READERS.build("lm-eval"), str(tmp_path / "results"), ImportRequest(pattern=pattern)
+    )
     rows = build_report(store, ReportRequest()).rows
     assert [(row.group["estimator"], row.is_untrained) for row in rows] == [
         ("grpo", False), ("rloo", False),

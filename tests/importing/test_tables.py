@@ -8,7 +8,7 @@ import json
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.importing import import_runs
+from advsweep.importing import ImportRequest, import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern
 
@@ -20,7 +20,7 @@ def imported(store, tmp_path):
     def run(text, name="table.csv", form="csv", **options):
         file = tmp_path / name
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        summary = import_runs(store, READERS.build(form), str(file), **options)
+        summary = import_runs(store, READERS.build(form), str(file), ImportRequest(**options))
         found = {}
         for record in store.runs.select(newest_first=False):
             config = {k: v for k, v in record.config.items() if k not in ("backend", "seed")}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import advsweep
-from advsweep.importing import import_runs
+from advsweep.importing import ImportRequest, import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern
 from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
@@ -56,7 +56,7 @@ def write_logs(
 
 
 def take(store: Store, source: Path, **options) -> Report:
-    import_runs(store, READERS.build("jsonl"), str(source), **options)
+    import_runs(store, READERS.build("jsonl"), str(source), ImportRequest(**options))
     return build_report(store, ReportRequest())
 
 

@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from advsweep.errors import StoreError
-from advsweep.importing.write import gather, write_run
+from advsweep.importing.write import ImportContext, gather, write_run
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.names import LoggedStep
 from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
@@ -171,7 +171,7 @@ def make_imported(path: Path, kinds: Sequence[str]) -> list[int]:
                 [LoggedStep(1, {"reward/mean": 0.25 * place}), LoggedStep(2, {"reward/mean": 1.0})],
                 [ProblemCount(2, "p1", 4, place)],
             )  # fmt: skip
-            write_run(store, content, environment={})
+            write_run(store, content, ImportContext(environment={}))
         runs = store.runs.select(newest_first=False)
         digests = []
         for run, kind in zip(runs, kinds, strict=True):

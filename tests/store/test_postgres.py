@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from advsweep.errors import StoreError
-from advsweep.importing.write import gather, write_run
+from advsweep.importing.write import ImportContext, gather, write_run
 from advsweep.logs.names import LoggedStep
 from advsweep.store import open_store
 from advsweep.store.connections import locate
@@ -131,7 +131,7 @@ def test_seeds_that_imports_made_up_become_unknown(empty_database, postgres_serv
             config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
             config |= {} if seed is None else {"seed": seed}
             content = gather("x", f"log{seed}", config, [LoggedStep(1, {"a": 0.5})])
-            write_run(store, content, environment={})
+            write_run(store, content, ImportContext(environment={}))
     made_up = json.dumps({"backend": {"name": "imported"}, "estimator": {"name": "x"}, "seed": 0})
     for statement in (
         f"UPDATE runs SET seed = 0, config = '{made_up}' WHERE seed IS NULL",

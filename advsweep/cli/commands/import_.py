@@ -18,7 +18,7 @@ from advsweep.errors import (
     counted,
     first_of,
 )
-from advsweep.importing import ImportSummary, import_runs
+from advsweep.importing import ImportRequest, ImportSummary, import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern, assign
 from advsweep.store import open_store
@@ -139,10 +139,7 @@ def import_(
         assign(settings, key, value)
     pattern = None if name_pattern is None else NamePattern(name_pattern)
     with open_store(store) as opened, progress_bar("runs") as on_run:
-        summary = import_runs(
-            opened,
-            reader,
-            source,
+        request = ImportRequest(
             settings=settings,
             pattern=pattern,
             names=names,
@@ -155,6 +152,7 @@ def import_(
                 f"reading {name}: {done >> 20:,} of {size >> 20:,} MiB", err=True
             ),
         )
+        summary = import_runs(opened, reader, source, request)
     if output_format == "text":
         _print_imported(summary, dry_run=dry_run)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advsweep.importing.write import gather, write_run
+from advsweep.importing.write import ImportContext, gather, write_run
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.names import LoggedStep
 from advsweep.report.data.evaluations import select_evaluations
@@ -14,7 +14,7 @@ def test_the_last_evaluation_of_an_imported_run_counts_even_if_the_log_goes_on(t
     results = [ProblemCount(step, "p", 4, step // 4) for step in (0, 4, 8)]
     with open_store(str(tmp_path / "advsweep.db")) as store:
         content = gather("x", "a", config, [LoggedStep(10, {"a": 1.0})], results)
-        write_run(store, content, environment={})
+        write_run(store, content, ImportContext(environment={}))
         runs = store.runs.select()
         evaluated = select_evaluations(store, runs)
         assert evaluated.main is not None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import advsweep
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError
 from advsweep.importing import import_runs
-from advsweep.importing.write import gather, write_run
+from advsweep.importing.write import ImportContext, gather, write_run
 from advsweep.logs import READERS
 from advsweep.logs.base import ProblemCount
 from advsweep.report.claims.sentences import lay_out_short
@@ -217,7 +217,7 @@ def test_means_over_fewer_problems_say_so(store):
         }
         # Four problems, of which three have two samples and one has four.
         content = gather("x", f"log{seed}", config, [], counts([1, 2, 2, 4]))
-        write_run(store, content, environment={})
+        write_run(store, content, ImportContext(environment={}))
     report = build_report(store, ReportRequest(columns=["pass@1", "pass@2", "pass@4"]))
     (caution,) = [text for text in report.texts(NoteKind.CAUTION) if "fewer problems" in text]
     assert "p@2 over 3 of 4; p@4 over 1 of 4" in caution
