@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 os.environ.update({"OMP_NUM_THREADS": "1"})
 
@@ -66,17 +67,22 @@ def make_run(
     steps: int,
     seed: int,
     group_size: int = 8,
-    level: int = 3,
-    ability: float = 0.0,
     metrics_every: int = 1,
+    **task: Any,
 ) -> Run:
-    task = {"levels": [level], "prompts_per_level": PROMPTS, "behaviours": BEHAVIOURS}
+    task = {
+        "name": "bandit",
+        "levels": [3],
+        "prompts_per_level": PROMPTS,
+        "behaviours": BEHAVIOURS,
+        **task,
+    }
     return build_run(
         {
             "estimator": "grpo",
             "objective": "clipped",
             "rollout": "plain",
-            "task": {"name": "bandit", "ability": ability, **task},
+            "task": task,
             "model": "table",
             "optimizer": {"name": "sgd", "lr": 50.0},
             "generation": "sampling",
@@ -151,7 +157,7 @@ def main() -> None:
 
     head("CPU s")
     grid = [
-        make_run(arguments.steps, seed, size, level, ability, metrics_every=10)
+        make_run(arguments.steps, seed, size, metrics_every=10, levels=[level], ability=ability)
         for size, level, ability, seed in itertools.product(GROUP_SIZES, LEVELS, ABILITIES, SEEDS)
     ]
     seconds = train(list(stacks(grid)))

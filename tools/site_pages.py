@@ -13,6 +13,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,27 +46,23 @@ def stage(target: Path, generated: dict[str, str]) -> None:
     Raises:
         BrokenLinkError: a link names no file; the message has every such link.
     """
-    broken: list[str] = []
     places = _places()
+    links = _Links(places, target, frozenset(generated))
     for path, text in generated.items():
         up = "../" * path.count("/")
         _write(target / path, re.sub(r"\bdocs/([\w/]+\.md)", rf"[\1]({up}\1)", text))
     for source, place in places.items():
-        if source.suffix in (".md", ".ipynb"):
-
-            def relink(text: str, source: Path = source, place: str = place) -> str:
-                return _relink(text, source, place, places, target, generated, broken)
-
-            if source.suffix == ".md":
-                text = without_sources(source.read_text("utf-8"))
-                _write(target / place, _study_heading(source) + relink(text))
-            else:
-                _write(target / place, notebook_page(source, target / place, relink))
+        relink = partial(links.rewrite, source=source, place=place)
+        if source.suffix == ".md":
+            text = without_sources(source.read_text("utf-8"))
+            _write(target / place, _study_heading(source) + relink(text))
+        elif source.suffix == ".ipynb":
+            _write(target / place, notebook_page(source, target / place, relink))
         else:
             (target / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target / place)
-    if broken:
-        raise BrokenLinkError("links to files that do not exist:\n" + "\n".join(broken))
+    if links.broken:
+        raise BrokenLinkError("links to files that do not exist:\n" + "\n".join(links.broken))
 
 
 def without_sources(text: str) -> str:
@@ -108,54 +106,63 @@ def _places() -> dict[Path, str]:
     return places
 
 
-def _relink(
-    text: str,
-    source: Path,
-    place: str,
-    places: dict[Path, str],
-    target: Path,
-    generated: dict[str, str],
-    broken: list[str],
-) -> str:
-    def link(match: re.Match[str]) -> str:
-        before, address, after = match.groups()
-        path, mark, anchor = address.partition("#")
-        if "://" in address or address.startswith(("mailto:", "#")):
-            return match[0]
-        found = Path(os.path.normpath(source.parent / path))
-        if source.is_relative_to(ROOT / "docs") and found.is_relative_to(ROOT / "docs"):
-            made = found.relative_to(ROOT / "docs").as_posix()
-            if made in generated:
-                return f"{before}{os.path.relpath(made, Path(place).parent)}{mark}{anchor}{after}"
-        page = _place_of(found, places, target)
-        if page is None:
-            broken.append(f"{source.relative_to(ROOT)}: {address}")
-            return match[0]
-        relative = os.path.relpath(page, Path(place).parent)
-        return f"{before}{relative}{mark}{anchor}{after}"
+@dataclass
+class _Links:
+    """The links of pages, from files of the repository to pages of the site.
 
-    parts = _FENCE.split(text)
-    return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))
+    Attributes:
+        places: the page of each file.
+        target: the folder of the site, which files without a page are copied to.
+        generated: pages made from the code.
+        broken: links that name no file, with their page.
+    """
 
+    places: dict[Path, str]
+    target: Path
+    generated: frozenset[str]
+    broken: list[str] = field(default_factory=list)
 
-def _place_of(found: Path, places: dict[Path, str], target: Path) -> str | None:
-    """Return where a file of the repository is on the site; copies one that no page is made of."""
-    if found == ROOT / "README.md":
-        return "index.md"
-    if found == ROOT / "experiments":
-        return "studies/index.md"
-    if found.is_dir() and found / "README.md" in places:
-        found = found / "README.md"
-    if found in places:
-        return places[found]
-    if not found.is_file() or not found.is_relative_to(ROOT):
-        return None
-    name = found.relative_to(ROOT).as_posix()
-    # As text, browsers show it.
-    place = f"files/{name}.txt" if found.suffix in _TEXT - {".txt"} else f"files/{name}"
-    (target / place).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(found, target / place)
-    return place
+    def rewrite(self, text: str, source: Path, place: str) -> str:
+        """Return a text of a file with the links that its page has at a place of the site."""
+
+        def link(match: re.Match[str]) -> str:
+            before, address, after = match.groups()
+            path, mark, anchor = address.partition("#")
+            if "://" in address or address.startswith(("mailto:", "#")):
+                return match[0]
+            page = self._page_of(Path(os.path.normpath(source.parent / path)), source)
+            if page is None:
+                self.broken.append(f"{source.relative_to(ROOT)}: {address}")
+                return match[0]
+            relative = os.path.relpath(page, Path(place).parent)
+            return f"{before}{relative}{mark}{anchor}{after}"
+
+        parts = _FENCE.split(text)
+        return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))
+
+    def _page_of(self, file: Path, source: Path) -> str | None:
+        """Return where a file of the repository is on the site; copies one that has no page."""
+        docs = ROOT / "docs"
+        if source.is_relative_to(docs) and file.is_relative_to(docs):
+            page = file.relative_to(docs).as_posix()
+            if page in self.generated:
+                return page
+        if file == ROOT / "README.md":
+            return "index.md"
+        if file == ROOT / "experiments":
+            return "studies/index.md"
+        if file.is_dir() and file / "README.md" in self.places:
+            file = file / "README.md"
+        if file in self.places:
+            return self.places[file]
+        if not file.is_file() or not file.is_relative_to(ROOT):
+            return None
+        name = file.relative_to(ROOT).as_posix()
+        # As text, browsers show it.
+        place = f"files/{name}.txt" if file.suffix in _TEXT - {".txt"} else f"files/{name}"
+        (self.target / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, self.target / place)
+        return place
 
 
 def notebook_page(source: Path, page: Path, relink: Callable[[str], str]) -> str:
