@@ -29,11 +29,11 @@ from study import FOLDER, VERDICT
 
 from advsweep.report.claims.lists import (
     Claim,
-    ClaimReports,
     ClaimResults,
     judge_claim_list,
     read_claim_list,
 )
+from advsweep.report.claims.reports import ClaimReports
 from advsweep.report.data.columns import parse_column
 from advsweep.report.data.runs import MISSING, Filter, describe_filters, parse_where
 from advsweep.report.tables.baselines import default_baseline, parse_baseline

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -169,14 +169,16 @@ def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
             f"got {text!r}"
         )
     left, compare, right = parts
-    terms, constant = _parse_side(left, text, origin)
-    others, other = _parse_side(right, text, origin)
-    if not terms and not others:
+    left_terms, left_constant = _parse_side(left, text, origin)
+    right_terms, right_constant = _parse_side(right, text, origin)
+    subtracted = [Term(-term.factor, term.column, term.row) for term in right_terms]
+    terms = (*left_terms, *subtracted)
+    if not terms:
         raise ConfigError(f"{origin}: expected COLUMN[ROW] on a side at least, got {text!r}")
     return Assertion(
         text=text.strip(),
-        terms=(*terms, *(Term(-term.factor, term.column, term.row) for term in others)),
-        constant=constant - other,
+        terms=terms,
+        constant=left_constant - right_constant,
         above=compare in (">=", ">"),
         strict=compare in (">", "<"),
         origin=origin,
@@ -186,20 +188,23 @@ def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
 def _parse_side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
     """Return the terms of a side, and the sum of its numbers."""
     terms: list[Term] = []
-    constant, place = 0.0, 0
-    while place < len(side) or not place:
-        match = _TERM.match(side, place)
-        if match is None or (place and not match["sign"]):
+    constant = 0.0
+    start = 0
+    while start < len(side) or not start:
+        match = _TERM.match(side, start)
+        if match is None or (start and not match["sign"]):
             raise ConfigError(
                 f"{origin}: expected numbers and COLUMN[ROW] with + or - between them, as in "
-                f"{_EXAMPLE}, got {side[place:].strip()!r} in {text!r}"
+                f"{_EXAMPLE}, got {side[start:].strip()!r} in {text!r}"
             )
-        factor = float(match["factor"] or 1) * (-1 if match["sign"] == "-" else 1)
+        factor = float(match["factor"] or 1)
+        if match["sign"] == "-":
+            factor = -factor
         if match["column"]:
             terms.append(Term(factor, match["column"], match["row"].strip()))
         else:
             constant += factor * float(match["number"])
-        place = match.end()
+        start = match.end()
     return terms, constant
 
 
@@ -210,25 +215,26 @@ def find_row(report: Report, name: str, origin: str) -> Row:
         NotFoundError: no row has the name; the message suggests the nearest.
         ConfigError: several rows have it.
     """
-    names = [show_key(row.group.get(report.keys[0], "")) for row in report.rows]
+    titles = [show_key(row.group.get(report.keys[0], "")) for row in report.rows]
     if "=" in name:
         filters = parse_where(name, origin)
-        found = [
+        rows = [
             row
             for row in report.rows
             if all(c.key in row.group and c.holds(row.group[c.key]) for c in filters)
         ]
     else:
-        found = [row for row, own in zip(report.rows, names, strict=True) if own == name]
-    if not found:
-        raise NotFoundError(f"{origin}: no row is called '{name}'; {nearest(name, {*names})}")
-    if len(found) > 1:
-        some = " and ".join(
-            f"[{' '.join(f'{key}={show_key(value)}' for key, value in row.group.items())}]"
-            for row in found[:2]
-        )
+        rows = [row for row, title in zip(report.rows, titles, strict=True) if title == name]
+    if not rows:
+        raise NotFoundError(f"{origin}: no row is called '{name}'; {nearest(name, {*titles})}")
+    if len(rows) > 1:
+        some = " and ".join(f"[{_show_keys(row)}]" for row in rows[:2])
         raise ConfigError(f"{origin}: [{name}] could be {some}; give more of its keys")
-    return found[0]
+    return rows[0]
+
+
+def _show_keys(row: Row) -> str:
+    return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
 
 
 def evaluate_assertion(report: Report, assertion: Assertion) -> Finding:
@@ -251,10 +257,10 @@ def correct(finding: Finding) -> Finding:
     adjusted = f"p adj {show_p(finding.p_adjusted)}, adjusted over {finding.family}"
     if finding.verdict not in DECIDED or finding.p_adjusted <= LEVEL:
         return replace(finding, reason=f"{finding.reason}; {adjusted}")
-    alone = "would hold" if finding.verdict is ClaimVerdict.HOLDS else "would be contradicted"
+    tendency = "would hold" if finding.verdict is ClaimVerdict.HOLDS else "would be contradicted"
     reason = (
-        f"{finding.reason}; alone it {alone}, but it is not significant after Benjamini-Hochberg: "
-        f"{adjusted}"
+        f"{finding.reason}; alone it {tendency}, but it is not significant after "
+        f"Benjamini-Hochberg: {adjusted}"
     )
     return replace(finding, verdict=ClaimVerdict.NOT_SETTLED, reason=reason)
 
@@ -267,60 +273,112 @@ def judge_assertion(report: Report, assertion: Assertion) -> Finding:
         ConfigError: several rows have the name.
     """
     rows = {term.row: find_row(report, term.row, assertion.origin) for term in assertion.terms}
-    means = {
-        f"{term.column}[{term.row}]": rows[term.row].cells[term.column].mean
-        for term in assertion.terms
-    }
-    numbers = ", ".join(
-        f"{name} = {NO_NUMBER if math.isnan(mean) else show(mean)}" for name, mean in means.items()
-    )
-    found = compare_sides(report, assertion)
-    if found is None:
-        cutoffs = {c.at.text for c in report.columns if c.at and c.name in assertion.columns}
-        whys = "".join(f"; {note.text}" for note in report.notes if note.about in cutoffs)
-        missing = "that takes two seeds or more that all of its rows have"
-        unknown = [name for name, row in rows.items() if row.unknown_seeds]
-        if unknown:
-            missing += f", and seeds of {', '.join(unknown)} are unknown: not paired"
-        reason = f"{assertion.text}: {missing} ({numbers}){whys}"
+    comparison = compare_sides(report, assertion)
+    if comparison is None:
+        reason = _describe_missing_seeds(report, assertion, rows)
         return Finding(ClaimVerdict.CANNOT_TELL, reason)
-    low, high = (found.low, found.high) if assertion.above else (-found.high, -found.low)
-    verdict = ClaimVerdict.CANNOT_TELL
-    if low > 0 or (low == 0 and not assertion.strict):
-        verdict = ClaimVerdict.HOLDS
-    elif high < 0 or (high == 0 and assertion.strict):
-        verdict = ClaimVerdict.CONTRADICTED
-    interval = found.difference, found.low, found.high, found.n
-    columns: dict[str, list[Row]] = {}
-    for term in assertion.terms:
-        columns.setdefault(term.column, []).append(rows[term.row])
-    is_identical = all(
-        len(own) > 1 and len({(row.seeds, row.cells[column].values) for row in own}) == 1
-        for column, own in columns.items()
-    )
-    if verdict is ClaimVerdict.CONTRADICTED and is_identical:
-        same = f"the rows have the same numbers for each of {found.n} seeds"
-        return Finding(ClaimVerdict.EQUAL, f"{assertion.text}: {same} ({numbers})", *interval)
-    over = f"{found.n} seeds"
-    if not found.paired:
-        over += " of each, unpaired (Welch's t-test)"
-    reason = (
-        f"{assertion.text}: left side - right side = {found.difference:+.4f}, 95 % interval "
-        f"[{found.low:+.4f}, {found.high:+.4f}] over {over} ({numbers})"
-    )
-    seeds = count_seeds(found, found.difference)
+    verdict = _judge_interval(assertion, comparison)
+    if verdict is ClaimVerdict.CONTRADICTED and _have_same_numbers(assertion, rows):
+        same = f"the rows have the same numbers for each of {comparison.n} seeds"
+        return Finding(
+            ClaimVerdict.EQUAL,
+            f"{assertion.text}: {same} ({_show_means(assertion, rows)})",
+            difference=comparison.difference,
+            low=comparison.low,
+            high=comparison.high,
+            n=comparison.n,
+        )
+    seeds = count_seeds(comparison, comparison.difference)
+    reason = _describe_interval(assertion, comparison, _show_means(assertion, rows))
     if verdict is ClaimVerdict.CANNOT_TELL:
         reason += "; the interval includes 0"
         if seeds is not None:
             reason += f"; {show_seeds(seeds)} seeds would give 80 % power at the observed effect"
     # Equal values for every seed are suspicious, except for costs, which seeds do not change.
-    own = [column for column in report.columns if column.name in assertion.columns]
-    if found.sd == 0 and any(c.direction is not MetricDirection.NEITHER for c in own):
+    columns = [column for column in report.columns if column.name in assertion.columns]
+    are_costs = all(column.direction is MetricDirection.NEITHER for column in columns)
+    if comparison.sd == 0 and not are_costs:
         reason += "; it is the same for every seed, so that this is no interval: do seeds differ?"
-    p_value = 1.0 if math.isnan(found.p_value) else found.p_value
+    p_value = math.nan
+    if comparison.sd > 0:
+        p_value = 1.0 if math.isnan(comparison.p_value) else comparison.p_value
     p_adjusted, family = _adjusted(report, assertion, rows)
-    p_value = p_value if found.sd > 0 else math.nan
-    return Finding(verdict, reason, *interval, p_value, p_adjusted, family, seeds)
+    return Finding(
+        verdict,
+        reason,
+        difference=comparison.difference,
+        low=comparison.low,
+        high=comparison.high,
+        n=comparison.n,
+        p_value=p_value,
+        p_adjusted=p_adjusted,
+        family=family,
+        needed=seeds,
+    )
+
+
+def _judge_interval(assertion: Assertion, comparison: Comparison) -> ClaimVerdict:
+    """Return the verdict of the interval of the left side - the right side."""
+    low = comparison.low
+    high = comparison.high
+    if not assertion.above:
+        low, high = -high, -low
+    if low > 0 or (low == 0 and not assertion.strict):
+        return ClaimVerdict.HOLDS
+    if high < 0 or (high == 0 and assertion.strict):
+        return ClaimVerdict.CONTRADICTED
+    return ClaimVerdict.CANNOT_TELL
+
+
+def _have_same_numbers(assertion: Assertion, rows: Mapping[str, Row]) -> bool:
+    """Return whether the rows of each column have the same number for every seed."""
+    by_column: dict[str, list[Row]] = {}
+    for term in assertion.terms:
+        by_column.setdefault(term.column, []).append(rows[term.row])
+    for column, compared in by_column.items():
+        values = {(row.seeds, row.cells[column].values) for row in compared}
+        if len(compared) == 1 or len(values) > 1:
+            return False
+    return True
+
+
+def _show_means(assertion: Assertion, rows: Mapping[str, Row]) -> str:
+    means = {}
+    for term in assertion.terms:
+        mean = rows[term.row].cells[term.column].mean
+        means[f"{term.column}[{term.row}]"] = NO_NUMBER if math.isnan(mean) else show(mean)
+    return ", ".join(f"{name} = {mean}" for name, mean in means.items())
+
+
+def _describe_missing_seeds(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> str:
+    """Say why the sides of an assertion cannot be compared."""
+    missing = "that takes two seeds or more that all of its rows have"
+    unknown = [name for name, row in rows.items() if row.unknown_seeds]
+    if unknown:
+        missing += f", and seeds of {', '.join(unknown)} are unknown: not paired"
+    reason = f"{assertion.text}: {missing} ({_show_means(assertion, rows)})"
+    # Runs that do not come to a cutoff have no number there.
+    cutoffs = {c.at.text for c in report.columns if c.at and c.name in assertion.columns}
+    texts = [note.text for note in report.notes if note.about in cutoffs]
+    return "; ".join([reason, *texts])
+
+
+def _describe_interval(assertion: Assertion, comparison: Comparison, means: str) -> str:
+    over = f"{comparison.n} seeds"
+    if not comparison.paired:
+        over += " of each, unpaired (Welch's t-test)"
+    return (
+        f"{assertion.text}: left side - right side = {comparison.difference:+.4f}, 95 % interval "
+        f"[{comparison.low:+.4f}, {comparison.high:+.4f}] over {over} ({means})"
+    )
+
+
+@dataclass(frozen=True)
+class _SeededTerm:
+    """A term of an assertion whose row has seeds: its factor, and the finite value of each seed."""
+
+    factor: float
+    values: Mapping[SeedKey, float]
 
 
 def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> Comparison | None:
@@ -332,33 +390,43 @@ def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> 
         NotFoundError: a row does not exist; the message suggests the nearest.
         ConfigError: several rows have the name.
     """
-    constant = assertion.constant
-    varying: list[tuple[float, dict[SeedKey, float]]] = []
     rows = [find_row(report, term.row, assertion.origin) for term in assertion.terms]
-    for term, row in zip(assertion.terms, rows, strict=True):
-        if not row.seeds:
-            constant += term.factor * row.cells[term.column].mean
-        else:
-            values = row.by_seed(term.column)
-            finite = {seed: value for seed, value in values.items() if math.isfinite(value)}
-            varying.append((term.factor, finite))
-    if not varying or not math.isfinite(constant):
+    constant, seeded = _part_terms(assertion, rows)
+    if not seeded or not math.isfinite(constant):
         return None
-    shared = sorted(set.intersection(*(set(values) for _, values in varying)), key=seed_order)
+    shared = set.intersection(*(set(term.values) for term in seeded))
     if len(shared) > 1:
-        sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
+        sums = [
+            constant + math.fsum(term.factor * term.values[seed] for term in seeded)
+            for seed in sorted(shared, key=seed_order)
+        ]
         pooled = None
         if assertion.is_of_two_rows:
             spreads = Spreads(report.arms)
             pooled = spreads.pooled(rows[0], rows[1], assertion.terms[0].column)
-        found = compare_paired(sums, np.zeros(len(sums)), level, pooled=pooled)
-    elif len(varying) == 2:
-        (f, a), (g, b) = varying
-        left = [constant + f * value for value in a.values()]
-        found = compare_unpaired(left, [-g * value for value in b.values()], level)
+        comparison = compare_paired(sums, np.zeros(len(sums)), level, pooled=pooled)
+    elif len(seeded) == 2:
+        first, second = seeded
+        left = [constant + first.factor * value for value in first.values.values()]
+        right = [-second.factor * value for value in second.values.values()]
+        comparison = compare_unpaired(left, right, level)
     else:
         return None
-    return None if math.isnan(found.low) else found
+    return None if math.isnan(comparison.low) else comparison
+
+
+def _part_terms(assertion: Assertion, rows: Sequence[Row]) -> tuple[float, list[_SeededTerm]]:
+    """Return the sum of what has no seeds, and the terms that have a value for each seed."""
+    constant = assertion.constant
+    seeded = []
+    for term, row in zip(assertion.terms, rows, strict=True):
+        if not row.seeds:
+            constant += term.factor * row.cells[term.column].mean
+            continue
+        values = row.by_seed(term.column)
+        finite = {seed: value for seed, value in values.items() if math.isfinite(value)}
+        seeded.append(_SeededTerm(term.factor, finite))
+    return constant, seeded
 
 
 def _adjusted(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> tuple[float, str]:
@@ -387,14 +455,16 @@ def _adjusted(report: Report, assertion: Assertion, rows: Mapping[str, Row]) -> 
         difference = _difference_of(report, outcome, pair)
     if difference is None or math.isnan(difference.p_adjusted):
         return math.nan, ""
-    where = f" in {sweep}" if (sweep := report.provenance["sweep"]) else ""
-    return difference.p_adjusted, f"{report.family} against {report.baseline}{where}"
+    family = f"{report.family} against {report.baseline}"
+    if report.provenance["sweep"]:
+        family += f" in {report.provenance['sweep']}"
+    return difference.p_adjusted, family
 
 
 def _difference_of(report: Report, outcome: Column, pair: set[str]) -> Difference | None:
     """Return the primary difference of two rows, whichever of them is the baseline."""
     for difference in report.primary:
-        own = {name_group(report.rows[i].group) for i in (difference.row, difference.baseline)}
-        if own == pair and difference.column == outcome:
+        names = {name_group(report.rows[i].group) for i in (difference.row, difference.baseline)}
+        if names == pair and difference.column == outcome:
             return difference
     return None

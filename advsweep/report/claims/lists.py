@@ -37,7 +37,7 @@ from advsweep.errors import (
     counted,
     reason_of,
 )
-from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct, find_row
+from advsweep.report.claims.assertions import DECIDED, ClaimVerdict, Finding, correct
 from advsweep.report.claims.kinds import (
     Kind,
     Statements,
@@ -46,25 +46,13 @@ from advsweep.report.claims.kinds import (
     parse_compared,
     withhold,
 )
+from advsweep.report.claims.reports import ClaimReports
 from advsweep.report.data.columns import OUTCOMES, Column, parse_column, parse_outcomes
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
-from advsweep.report.data.runs import (
-    Filter,
-    is_key,
-    name_group,
-    parse_where,
-    read_runs,
-    show_key,
-    split_list,
-    value_of,
-)
-from advsweep.report.tables.build import build_report
-from advsweep.report.tables.chance import chance_column, chance_of, describe_chance
+from advsweep.report.data.runs import Filter, parse_where, split_list
 from advsweep.report.tables.comparison import MOST_SEEDS
 from advsweep.report.tables.marks import SEEDS_FOR_A_MARK
-from advsweep.report.tables.provenance import provenance
-from advsweep.report.tables.request import ReportRequest
-from advsweep.report.tables.types import Note, NoteKind, Report, Subject, count_states
+from advsweep.report.tables.types import Note, NoteKind
 from advsweep.statistics import benjamini_hochberg
 from advsweep.store import Store
 from advsweep.writing import Document, Entry, Line, Table, show_p, write
@@ -139,6 +127,11 @@ class ClaimResults:
     results: tuple[Finding, ...]
     provenance: tuple[str, ...]
 
+    @property
+    def pairs(self) -> list[tuple[Claim, Finding]]:
+        """The claims with the findings on them."""
+        return [(f.claim, f) for f in self.results if f.claim is not None]
+
     def count(self, verdict: ClaimVerdict) -> int:
         return sum(result.verdict is verdict for result in self.results)
 
@@ -187,9 +180,9 @@ def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
         claims.append(_claim({**common, **entry}, f"claim {entry.get('id', number)}"))
     if not claims:
         raise ConfigError(f"{name}: expected at least one claim")
-    ids = [claim.id for claim in claims]
-    if twice := next((i for i in ids if ids.count(i) > 1), None):
-        raise ConfigError(f"{name}: expected each id once, got '{twice}' twice")
+    for claim_id, count in Counter(claim.id for claim in claims).items():
+        if count > 1:
+            raise ConfigError(f"{name}: expected each id once, got '{claim_id}' twice")
     return ClaimList(
         title=str(document.get("title", name)),
         claims=tuple(claims),
@@ -208,11 +201,10 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
     confounded = entry.get("confounded")
     if confounded not in (None, _CONFOUNDED):
         raise ConfigError(f"{name}: confounded: expected '{_CONFOUNDED}', got {confounded!r}")
-    kinds = [kind for kind in KINDS if kind in entry]
-    if len(kinds) != 1:
-        got = " and ".join(kinds) or "none of them"
-        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
-    kind = KINDS[kinds[0]](entry if kinds[0] == "metric" else entry[kinds[0]], name)
+    kind = _parse_kind(entry, name)
+    where: tuple[Filter, ...] = ()
+    if texts["where"]:
+        where = tuple(parse_where(texts["where"], f"{name}: where"))
     return Claim(
         id=texts["id"],
         says=texts["says"],
@@ -222,10 +214,19 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
         seeds=seeds,
         confounded=confounded is not None,
         sweep=texts["sweep"] or None,
-        where=tuple(parse_where(texts["where"], f"{name}: where")) if texts["where"] else (),
+        where=where,
         at=parse_cutoff(texts["at"], f"{name}: at") if texts["at"] else None,
         rows=tuple(split_list(texts["rows"])) if texts["rows"] else None,
     )
+
+
+def _parse_kind(entry: Mapping[str, Any], name: str) -> Kind:
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1:
+        got = " and ".join(kinds) or "none of them"
+        raise ConfigError(f"{name}: expected one of {', '.join(KINDS)}, got {got}")
+    [kind] = kinds
+    return KINDS[kind](entry if kind == "metric" else entry[kind], name)
 
 
 def _text(entry: Mapping[str, Any], key: str, name: str) -> str:
@@ -253,23 +254,23 @@ def judge_claim_list(claims: ClaimList, reports: ClaimReports) -> ClaimResults:
     Raises:
         ConfigError: a claim is ambiguous; the message names it.
     """
-    results = [_judge(claim, reports) for claim in claims.claims]
-    alone = [math.nan if result.family else result.p_value for result in results]
-    size = sum(not math.isnan(p) for p in alone)
-    settled = []
+    findings = [_judge(claim, reports) for claim in claims.claims]
     # Claims on a report's primary differences have the report's own p: two commands must not say
     # different things of one comparison. The others are a family of this list.
-    for result, p_value in zip(results, benjamini_hochberg(alone), strict=True):
-        if not result.family and not math.isnan(p_value):
-            family = f"{counted(size, 'test')} of this list"
-            result = replace(result, p_adjusted=float(p_value), family=family)
-        corrected = correct(result)
-        settled.append(replace(corrected, reason=corrected.text))
-    return ClaimResults(claims.title, tuple(settled), tuple(reports.provenance))
+    p_values = [math.nan if finding.family else finding.p_value for finding in findings]
+    tests = sum(not math.isnan(p_value) for p_value in p_values)
+    family = f"{counted(tests, 'test')} of this list"
+    results = []
+    for finding, p_adjusted in zip(findings, benjamini_hochberg(p_values), strict=True):
+        if not finding.family and not math.isnan(p_adjusted):
+            finding = replace(finding, p_adjusted=float(p_adjusted), family=family)
+        corrected = correct(finding)
+        results.append(replace(corrected, reason=corrected.text))
+    return ClaimResults(claims.title, tuple(results), tuple(reports.provenance))
 
 
 def _judge(claim: Claim, reports: ClaimReports) -> Finding:
-    """Return the finding on a claim by itself, before the other claims of its list count."""
+    """Return the finding on a claim before the other claims of its list count."""
     try:
         finding = claim.kind.judge(reports, claim)
         notes = reports.of(claim).notes
@@ -282,17 +283,13 @@ def _judge(claim: Claim, reports: ClaimReports) -> Finding:
     if finding.n < claim.seeds and finding.verdict in DECIDED:
         asks = f"; the claim asks for {claim.seeds} {finding.unit}, and there are {finding.n}"
         finding = replace(finding, verdict=ClaimVerdict.CANNOT_TELL, reason=finding.reason + asks)
-    missing = 0
+    more = None
     if finding.verdict is ClaimVerdict.CANNOT_TELL:
         missing = max(finding.needed or 0, claim.seeds) - finding.n
+        more = missing if missing > 0 else None
     # Where runs are compared at a value, those that do not come to it are not in the numbers.
-    told = [text for text in _describe_cutoffs(claim, notes) if text not in finding.reason]
-    return replace(
-        finding,
-        reason="; ".join([finding.reason, *told]),
-        claim=claim,
-        more=missing if missing > 0 else None,
-    )
+    texts = [text for text in _describe_cutoffs(claim, notes) if text not in finding.reason]
+    return replace(finding, reason="; ".join([finding.reason, *texts]), claim=claim, more=more)
 
 
 def _describe_cutoffs(claim: Claim, notes: Sequence[Note]) -> list[str]:
@@ -316,7 +313,7 @@ def render_claims(results: ClaimResults, format: str = "table") -> str:
     """
     if format not in ("csv", "json"):
         return write(lay_out_claims(results), format)
-    records = [_record(claim, own) for own in results.results if (claim := own.claim) is not None]
+    records = [_record(claim, finding) for claim, finding in results.pairs]
     if format == "csv":
         return write(records, format)
     document = {"title": results.title, "claims": records, "provenance": results.provenance}
@@ -326,22 +323,21 @@ def render_claims(results: ClaimResults, format: str = "table") -> str:
 def lay_out_claims(results: ClaimResults) -> Document:
     """Lay out the results as a table, with a sentence for each below it."""
     headings = ("difference", "95 % interval", "n", "p", "p adj", "more needed")
-    pairs = [(claim, own) for own in results.results if (claim := own.claim) is not None]
-    lines = [Line((claim.id, own.verdict.value), _entries(own)) for claim, own in pairs]
+    lines = [
+        Line((claim.id, finding.verdict.value), _entries(finding))
+        for claim, finding in results.pairs
+    ]
     table = Table(
         names=("claim", "verdict"),
         columns=headings,
         sections=(tuple(lines),),
         title=results.title,
     )
-    counts = Counter(result.verdict for result in results.results)
-    shown = [verdict for verdict in ClaimVerdict if counts[verdict] or verdict in DECIDED]
-    tally = ", ".join(f"{counts[v]} {_COUNTED.get(v, v.value)}" for v in shown)
-    notes = [f"{counted(len(lines), 'claim')}: {tally}"]
+    notes = [f"{counted(len(lines), 'claim')}: {_count_verdicts(results)}"]
     settings: dict[str, list[str]] = {}
-    for claim, result in pairs:
+    for claim, finding in results.pairs:
         source = f" ({claim.source})" if claim.source else ""
-        notes.append(f"{claim.id}: {claim.says}{source}. {result.reason}")
+        notes.append(f"{claim.id}: {claim.says}{source}. {finding.reason}")
         if claim.setting:
             settings.setdefault(claim.setting, []).append(claim.id)
     for setting, ids in settings.items():
@@ -350,16 +346,27 @@ def lay_out_claims(results: ClaimResults) -> Document:
     return Document(tables=(table,), notes=tuple(notes), provenance=results.provenance)
 
 
+def _count_verdicts(results: ClaimResults) -> str:
+    counts = Counter(finding.verdict for finding in results.results)
+    texts = []
+    for verdict in ClaimVerdict:
+        if counts[verdict] or verdict in DECIDED:
+            texts.append(f"{counts[verdict]} {_COUNTED.get(verdict, verdict.value)}")
+    return ", ".join(texts)
+
+
 def _entries(result: Finding) -> tuple[Entry, ...]:
     more = "" if result.more is None else f"{result.more}"
     if result.more is not None and result.more + result.n > MOST_SEEDS:
         more = f"> {MOST_SEEDS}"
     if math.isnan(result.difference):
-        return (*(Entry() for _ in range(5)), Entry(more))
-    known = not math.isnan(result.low)
+        return (Entry(), Entry(), Entry(), Entry(), Entry(), Entry(more))
+    interval = Entry()
+    if not math.isnan(result.low):
+        interval = Entry(f"[{result.low:+.3g}, {result.high:+.3g}]")
     return (
         Entry(f"{result.difference:+.3g}", value=result.difference),
-        Entry(f"[{result.low:+.3g}, {result.high:+.3g}]") if known else Entry(),
+        interval,
         Entry(str(result.n), value=float(result.n)),
         Entry(show_p(result.p_value), value=result.p_value),
         Entry(show_p(result.p_adjusted), value=result.p_adjusted),
@@ -388,123 +395,3 @@ def _record(claim: Claim, result: Finding) -> dict[str, Any]:
         "source": claim.source,
         "setting": claim.setting,
     }
-
-
-def _chance_name(name: str) -> str | None:
-    """Return the name of the column of pass@k that is tested against chance; None without one."""
-    column = parse_column(name)
-    plain = None if column is None else chance_column(column)
-    return None if plain is None else plain.name
-
-
-class ClaimReports:
-    """Reports of the runs that claims are about, each with a claim's columns."""
-
-    def __init__(self, store: Store, outcomes: Sequence[Column] = ()) -> None:
-        self._store = store
-        self._outcomes = outcomes
-        self._built: dict[object, Report] = {}
-        self._used: dict[int, Report] = {}
-
-    @property
-    def provenance(self) -> list[str]:
-        """Sentences about the source of the numbers; each run counts once."""
-        lines: dict[str, None] = {}
-        used = list(self._used.values())
-        for report in used:
-            alike = [r for r in used if r.provenance["sweep"] == report.provenance["sweep"]]
-            own = [r.provenance for r in alike]
-            together = {
-                **report.provenance,
-                "runs": len(frozenset().union(*(r.run_ids for r in alike))),
-                "first": min((p["first"] for p in own if p["first"]), default=None),
-                "last": max((p["last"] for p in own if p["last"]), default=None),
-            }
-            lines |= dict.fromkeys(provenance(replace(report, provenance=together)))
-        return list(lines)
-
-    def of(self, claim: Claim) -> Report:
-        """Return a report with a claim's columns and rows.
-
-        Raises:
-            NotFoundError: the claim names what does not exist.
-            ReportError: its runs are not finished, or lack what it needs.
-        """
-        names = claim.kind.columns
-        # With pass@k for the test against chance.
-        report = self.build(claim, [*names, *filter(None, map(_chance_name, names))])
-        for name in claim.kind.rows:
-            try:
-                find_row(report, name, f"claim {claim.id}")
-            except NotFoundError:
-                # Rows of runs that are not finished exist: the claim cannot be told yet.
-                filters = parse_where(name, f"claim {claim.id}") if "=" in name else []
-                runs = read_runs(self._store, claim.sweep)
-                filters += [f for f in claim.where if f.key != "status" and is_key(runs, f.key)]
-                statuses = [
-                    run.status
-                    for run in runs
-                    if all(f.holds(value_of(run, f.key)) for f in filters)
-                    and ("=" in name or show_key(value_of(run, report.keys[0])) == name)
-                ]
-                if not statuses:
-                    raise
-                states = count_states(Counter(statuses))
-                raise ReportError(f"no run of [{name}] is finished ({states})") from None
-        self._used[id(report)] = report
-        return report
-
-    def build(self, claim: Claim, columns: Sequence[str]) -> Report:
-        """Return a report of a claim's runs with some columns."""
-        conditions = tuple(condition.text for condition in claim.where)  # values may be lists
-        key = claim.sweep, conditions, claim.at, claim.rows, tuple(dict.fromkeys(columns))
-        if key not in self._built:
-            self._built[key] = build_report(
-                self._store,
-                ReportRequest(
-                    claim.sweep,
-                    columns=key[-1],
-                    rows=claim.rows,
-                    where=claim.where,
-                    at=claim.at,
-                    outcomes=self._outcomes,
-                    described=False,
-                ),
-            )
-        return self._built[key]
-
-    def describe_chance(self, claim: Claim, baselines: Mapping[str, Sequence[str]]) -> str:
-        """Say which rows of a claim are at chance; empty if none is.
-
-        The base and the baselines of a column (the rows that others are compared with) are compared
-        with guessing at the same k. A claim about points has the mean of all bases. Problems that
-        are chosen by solve rates, and tasks that cannot compute the chance of a guess, are not
-        tested.
-        """
-        texts = []
-        for column, names in baselines.items():
-            plain = _chance_name(column)
-            if plain is None:
-                continue
-            # Bases have no numbers within a training.
-            report = self.of(replace(claim, at=None))
-            chance = chance_of(report.rows, plain)
-            if math.isnan(chance):
-                continue
-            origin = f"claim {claim.id}"
-            named = [find_row(report, name, origin) for name in claim.kind.rows]
-            bases = [row for row in report.rows if row.subject is Subject.BASE]
-            # Those that the named rows start from, as far as their names tell.
-            own = [
-                base
-                for base in bases
-                for settings in [list(base.group.items())[1:]]
-                if any(all(row.group.get(k, v) == v for k, v in settings) for row in named)
-            ]
-            rows = [*own, *(find_row(report, name, origin) for name in names)]
-            values = {name_group(row.group): row.cells[plain].mean for row in rows}
-            if bases and not named:
-                means = [row.cells[plain].mean for row in bases]
-                values = {"bases": math.fsum(means) / len(means)}
-            texts.append(describe_chance(plain, chance, values))
-        return "; ".join(filter(None, texts))
