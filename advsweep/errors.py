@@ -103,46 +103,6 @@ class ProcessKilledError(TrainingError):
     """A process of a training that a signal ended; the same run may succeed later."""
 
 
-_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, of Python or of a library, means that memory ran out."""
-    classes = {kind.__name__ for kind in type(error).__mro__}
-    # torch has a class for the allocator of GPUs only, whose name other libraries use as well.
-    return not classes.isdisjoint({"MemoryError", "OutOfMemoryError"}) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
-    )
-
-
-_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_DISK_FULL = (
-    "No space left on device",
-    "Disk quota exceeded",
-    "File too large",
-    # Of torch.save.
-    "PytorchStreamWriter failed writing file",
-    "basic_ios::clear: iostream error",
-    "unexpected pos",
-    "disk is full",
-)
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether an error means that a file could not grow: a full disk, a quota, a size limit.
-
-    Some libraries say so only in the message of the error or of its cause.
-    """
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, OSError) and found.errno in _DISK_ERRORS:
-            return True
-        if any(words in str(found) for words in _DISK_FULL):
-            return True
-        found = found.__cause__
-    return False
-
-
 # What a person calls the errors of the system that users meet, and what helps.
 _OS_ERRORS = {
     errno.EACCES: ("no permission", "change its permissions or name another path"),

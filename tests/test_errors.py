@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 import advsweep
 from advsweep import errors
-from advsweep.errors import StoreError, counted, explain_os_error, is_disk_full, nearest
+from advsweep.errors import counted, explain_os_error, nearest
 
 
 def test_every_error_is_in_one_tree() -> None:
@@ -23,24 +22,6 @@ def test_every_error_is_in_one_tree() -> None:
     for error in raised:
         assert issubclass(error, errors.AdvsweepError | errors.AdvsweepWarning)
         assert error.__name__ in (errors.__doc__ or "")
-
-
-def test_what_tells_a_full_disk() -> None:
-    full = OSError(errno.EFBIG, "File too large")
-    assert is_disk_full(full)
-    assert is_disk_full(RuntimeError("PytorchStreamWriter failed writing file data/0: file write"))
-    wrapped = StoreError("a.db: its disk cannot be written")
-    assert not is_disk_full(wrapped)
-    wrapped.__cause__ = full
-    assert is_disk_full(wrapped)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize("size", [10, 100_000])
-def test_what_torch_says_of_a_full_disk(size: int) -> None:
-    with pytest.raises(RuntimeError) as caught:
-        torch.save({"weight": torch.zeros(size)}, "/dev/full")
-    assert is_disk_full(caught.value)
 
 
 def test_nearest_names() -> None:

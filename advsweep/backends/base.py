@@ -521,7 +521,7 @@ class Backend(Component):
     def rough_seconds(self, run: Run) -> float | None:
         """Return about how long a training takes on one core of a laptop; None if nobody knows.
 
-        It is a first guess, for a store without a finished run of this kind.
+        It is a default estimate, for a store without a finished run of this kind.
         """
         return None
 

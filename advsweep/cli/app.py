@@ -29,7 +29,8 @@ from advsweep.cli.output import (
     tolerate_broken_stderr,
     warn,
 )
-from advsweep.errors import AdvsweepError, AdvsweepWarning, explain_os_error, is_out_of_memory
+from advsweep.errors import AdvsweepError, AdvsweepWarning, explain_os_error
+from advsweep.failures import is_out_of_memory
 from advsweep.printable import printable, redacted_message
 
 EXAMPLES = (

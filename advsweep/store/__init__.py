@@ -10,6 +10,7 @@
 the components that they name, and never imports torch.
 """
 
+from advsweep.failures import Failure
 from advsweep.store.analysis_records import AnalysisRecord, NewAnalysis
 from advsweep.store.evaluation_records import (
     AnswerSample,
@@ -18,7 +19,7 @@ from advsweep.store.evaluation_records import (
     ProblemCounts,
 )
 from advsweep.store.owners import Owner
-from advsweep.store.records import Failure, NewRun, RunRecord, Status, SweepRecord
+from advsweep.store.records import NewRun, RunRecord, Status, SweepRecord
 from advsweep.store.store import Store, open_store
 
 __all__ = [

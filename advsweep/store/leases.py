@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, update
 
 from advsweep.errors import LeaseLostError
+from advsweep.failures import Failure
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.lease_guard import LEASE_COLUMNS, owned_by
 from advsweep.store.owners import Owner
-from advsweep.store.records import Failure, Status
+from advsweep.store.records import Status
 from advsweep.store.tables import RUNS, SWEEP_RUNS
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from advsweep.failures import Failure
 from advsweep.store.seeds import SeedKey, UnknownSeed
 
 
@@ -30,21 +31,6 @@ class Status(Enum):
     INTERRUPTED = "interrupted"
     PRUNED = "pruned"
     LOST = "lost"
-
-
-class Failure(Enum):
-    """The class of a failure, which decides whether the run is retried.
-
-    `OOM`: out of memory. `TIMEOUT`: a time limit. `KILLED`: a signal from outside, or no
-    heartbeat. `DISK`: a full disk, a quota or a limit on the size of files. `ERROR`: everything
-    else, such as an exception or an exit.
-    """
-
-    OOM = "oom"
-    TIMEOUT = "timeout"
-    KILLED = "killed"
-    DISK = "disk"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
 
-from advsweep.store.records import Failure, Status
+from advsweep.failures import Failure
+from advsweep.store.records import Status
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,7 +23,7 @@ EXECUTORS: Registry[Executor] = Registry(
     "executor",
     {
         "local": "advsweep.sweep.executors.local",
-        "debug": "advsweep.sweep.executors.local",
+        "debug": "advsweep.sweep.executors.debug",
         "slurm": "advsweep.sweep.executors.slurm",
     },
     group="advsweep.executors",

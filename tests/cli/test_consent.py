@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from advsweep.cli.app import app
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store
-from advsweep.sweep.executors.base import remote_environment
+from advsweep.sweep.executors.processes import remote_environment
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.worker.main import work_on

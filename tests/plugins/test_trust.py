@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from advsweep.components import option
-from advsweep.sweep.executors.local import DebugExecutor
+from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.tracking.base import Track, Tracking
 
 

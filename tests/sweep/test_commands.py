@@ -15,11 +15,12 @@ import pytest
 from advsweep.backends.command import template as consent
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store
-from advsweep.sweep.executors.local import DebugExecutor
+from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.execute import execute, pull_runs
+from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.scheduler.runs import schedule_runs
 from tests.backends.command.conftest import TEMPLATE, processes_with
 

@@ -34,9 +34,9 @@ from advsweep.store import store as store_module
 from advsweep.store.owners import process_started
 from advsweep.store.store import utc_now
 from advsweep.sweep.events import EventKind, RunEvent
-from advsweep.sweep.executors.local import DebugExecutor
+from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler import runs as scheduled
+from advsweep.sweep.scheduler import workers as watched
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
@@ -112,7 +112,7 @@ def short_lease(monkeypatch):
     monkeypatch.setattr(lease_guard, "LEASE", timedelta(seconds=3))
     monkeypatch.setattr(main, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(main, "PARENT_SECONDS", 0.1)
-    monkeypatch.setattr(scheduled, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(watched, "SILENT_SECONDS", 1.0)
 
 
 def assert_sound(store, undisturbed, plan):
@@ -378,7 +378,7 @@ def test_a_run_beyond_its_time_goes_on_where_it_stopped(plan, store, undisturbed
 def test_a_run_that_heeds_no_request_is_killed_after_a_while(
     plan, store, undisturbed, inject, monkeypatch
 ):
-    monkeypatch.setattr(scheduled, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(watched, "STOP_SECONDS", 1.0)
     forty = forked(plan(STEPS))
     inject(hang_at=7)
     outcome, run = limited(forty, store, Policy(retries=0, time_limit=3.0))

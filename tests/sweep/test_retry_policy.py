@@ -16,14 +16,16 @@ from advsweep import machine
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.base import Handle, ProcessHandle
+from advsweep.sweep.executors.base import Handle
+from advsweep.sweep.executors.processes import ProcessHandle
 from advsweep.sweep.retry_policy import (
     Policy,
     parse_duration,
     store_patience,
 )
-from advsweep.sweep.scheduler import runs as scheduled
-from advsweep.sweep.scheduler.runs import ExitClassifier, Worker
+from advsweep.sweep.scheduler import workers
+from advsweep.sweep.scheduler.causes import KernelKills, cause_of_exit
+from advsweep.sweep.scheduler.workers import Worker
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ class Noted(Handle):
 
 def test_a_worker_beyond_its_time_is_asked_and_then_killed(monkeypatch):
     handle = Noted()
-    worker = Worker(handle, Policy(time_limit=90), [])
+    worker = Worker(handle, Policy(time_limit=90))
     now = time.monotonic() + 89
     monkeypatch.setattr(time, "monotonic", lambda: now)
     worker.check_time()
@@ -68,7 +70,7 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(monkeypatch):
     worker.check_time()
     assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 90 s")
     assert handle.told == ["stop"]
-    now += scheduled.STOP_SECONDS + 1
+    now += workers.STOP_SECONDS + 1
     worker.check_time()
     assert handle.told == ["stop", "kill"]
 
@@ -77,7 +79,7 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     handle = Noted()
-    worker = Worker(handle, Policy(), [])
+    worker = Worker(handle, Policy())
     # The machine slept: the heartbeat looks old once, and is renewed.
     worker.check_heartbeat({Status.LOST})
     now = 101.0
@@ -142,17 +144,40 @@ def test_only_new_kills_of_the_kernel_count_as_out_of_memory(tmp_path, monkeypat
     counts = tmp_path / "vmstat"
     monkeypatch.setattr(machine, "_VMSTAT", counts)
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
-    classifier = ExitClassifier()
-    classifier.sample()
-    assert classifier.cause(-9).failure is Failure.KILLED
+    kills = KernelKills()
+    kills.sample()
+    assert not kills.have_happened()
     counts.write_text("nr_free_pages 7\noom_kill 4\n")
-    classifier.sample()
-    reason = "killed by the kernel, which had run out of memory"
-    assert classifier.cause(-9) == (Failure.OOM, reason)
-    assert classifier.cause(-15).failure is Failure.KILLED
+    kills.sample()
+    assert kills.have_happened()
     for _ in range(3):
-        classifier.sample()
-    assert classifier.cause(-9).failure is Failure.KILLED
+        kills.sample()
+    assert not kills.have_happened()
+
+
+NO_ROOM = (
+    "its process could not write any more: the disk is full, or a quota or a limit on the size of "
+    "files (ulimit -f) is reached"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "killed_by_kernel", "failure", "reason"),
+    [
+        (15, False, Failure.OOM, "out of memory"),
+        (13, False, Failure.ERROR, "its process could not use the store any more"),
+        (18, False, Failure.DISK, NO_ROOM),
+        (-25, False, Failure.DISK, NO_ROOM),
+        (-9, False, Failure.KILLED, "killed by signal 9 (SIGKILL)"),
+        (-9, True, Failure.OOM, "killed by the kernel, which had run out of memory"),
+        (-15, True, Failure.KILLED, "killed by signal 15 (SIGTERM)"),
+        (-35, False, Failure.KILLED, "killed by signal 35"),
+        (10, False, Failure.ERROR, "its process ended with exit status 10"),
+        (70, True, Failure.ERROR, "its process ended with exit status 70"),
+    ],
+)
+def test_an_exit_code_has_a_class_and_a_sentence(code, killed_by_kernel, failure, reason):
+    assert cause_of_exit(code, killed_by_kernel=killed_by_kernel) == (failure, reason)
 
 
 def test_processes_of_runs_have_their_patience_from_the_environment(monkeypatch):

@@ -18,7 +18,7 @@ import pytest
 from advsweep.errors import StoreUnavailableError
 from advsweep.store import Status, lease_guard, open_store
 from advsweep.sweep.retry_policy import Policy, store_patience
-from advsweep.sweep.scheduler import runs as scheduled
+from advsweep.sweep.scheduler import workers as watched
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.worker import main
 from tests.sweep.forked_workers import ForkingExecutor
@@ -51,7 +51,7 @@ def _patient(monkeypatch):
     monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(lease_guard, "LEASE", timedelta(seconds=2))
     monkeypatch.setattr(main, "BEAT_SECONDS", 0.3)
-    monkeypatch.setattr(scheduled, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(watched, "SILENT_SECONDS", 1.0)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from advsweep.backends.command.program import working_folder
 from advsweep.backends.command.records import CommandCheckpoints, CountsFile, delete
 from advsweep.backends.command.template import Template
 from advsweep.errors import NoMemoryError, ProcessKilledError, TrainingError, counted
+from advsweep.failures import Failure, classify_exit, line_out_of_memory
 from advsweep.machine import memory_kills
 from advsweep.printable import printable_line
 
@@ -28,8 +29,6 @@ POLL_SECONDS = 0.25
 CHECKPOINT_SECONDS = 1.0
 # Time after which the log says that no step has been logged; doubled each time.
 QUIET_SECONDS = 60.0
-# Texts in the output of a failed command that mean that memory ran out.
-_NO_MEMORY = ("out of memory", "OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclass(eq=False)
@@ -276,15 +275,22 @@ def failure(code: int, output: Output, *, kills: int, where: str) -> TrainingErr
     """
     # A shell, torchrun and the like report a signal N of their children as 128 + N.
     number = -code if code < 0 else code - 128
-    known = {int(each) for each in signal.Signals}
-    if number == signal.SIGKILL and memory_kills() > kills:
+    names = {int(each): each.name for each in signal.Signals}
+    is_signal = code < 0 or number in names
+    name = names.get(number, f"signal {number}")
+    kind = classify_exit(-number if is_signal else code, killed_by_kernel=memory_kills() > kills)
+    if kind is Failure.OOM:
         return NoMemoryError(f"the command was killed by the kernel, out of memory, {where}")
-    lines = (line for line in reversed(output.tail) if any(words in line for words in _NO_MEMORY))
-    if found := next(lines, None):
+    line = line_out_of_memory(reversed(output.tail))
+    if line is not None:
         return NoMemoryError(
-            f"the command ran out of memory {where} (exit code {code}): {found[:300]}"
+            f"the command ran out of memory {where} (exit code {code}): {line[:300]}"
         )
-    if code < 0 or number in known:
-        name = signal.Signals(number).name if number in known else f"signal {number}"
+    if kind is Failure.DISK:
+        return TrainingError(
+            f"the command was ended by {name} {where}: File too large (a quota, or ulimit -f)"
+            f"{output.last_words()}"
+        )
+    if kind is Failure.KILLED:
         return ProcessKilledError(f"the command was killed by {name} {where}{output.last_words()}")
     return TrainingError(f"the command ended with exit code {code} {where}{output.last_words()}")

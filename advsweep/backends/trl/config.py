@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 from advsweep.components import Component, Plain, Retired, option
 from advsweep.config.settings import Generation
-from advsweep.errors import ConfigError, NoMemoryError, is_out_of_memory
+from advsweep.errors import ConfigError, NoMemoryError
+from advsweep.failures import is_out_of_memory
 
 _SAMPLED_BYTES = 1 << 16
 

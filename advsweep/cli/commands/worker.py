@@ -21,7 +21,7 @@ from advsweep.sweep.planning.resume import (
     changed_settings,
 )
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.scheduler.execute import pull_runs
+from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.tracking.base import tracker_client
 
 EXAMPLES = (

@@ -78,8 +78,8 @@ def _folder() -> Path:
     Raises:
         ConfigError: another user has made it.
     """
-    given = os.environ.get("ADVSWEEP_RUNTIME")
-    folder = Path(given) if given else Path("/tmp", f"advsweep-{os.getuid()}")
+    named = os.environ.get("ADVSWEEP_RUNTIME")
+    folder = Path(named) if named else Path("/tmp", f"advsweep-{os.getuid()}")
     make_private_folder(folder)
     if folder.stat().st_uid != os.getuid():
         raise ConfigError(

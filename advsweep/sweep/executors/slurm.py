@@ -7,22 +7,22 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-from unittest import mock
 
 from advsweep.components import Retired, option
 from advsweep.errors import ConfigError, counted
 from advsweep.machine import output_of
 from advsweep.packages import import_extra
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.base import STORE_VARIABLE, QueueExecutor, Resources
+from advsweep.sweep.executors.base import QueueExecutor, Resources, Work
+from advsweep.sweep.executors.processes import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.scheduler.execute import QueueWork
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
@@ -91,7 +91,7 @@ class SlurmExecutor(QueueExecutor):
             ) from error
         return alive | asked.intersection(listed.split())
 
-    def submit(self, works: Sequence[QueueWork], folder: Path, store_url: str) -> list[str]:
+    def submit(self, works: Sequence[Work], folder: Path, store_url: str) -> list[str]:
         submitit = import_extra("submitit", "slurm", "executor=slurm")
         python = {f"{self.cluster}_python": f"{shlex.quote(sys.executable)} -P"}
         parameters = {
@@ -117,21 +117,38 @@ class SlurmExecutor(QueueExecutor):
         passed_on = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
         executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
         try:
-            with mock.patch.dict(os.environ, passed_on), executor.batch():
+            with _variables(passed_on), executor.batch():
                 submitted = [executor.submit(SlurmJob(work)) for work in works]
         except (OSError, RuntimeError) as error:
             raise ConfigError(
                 f"executor: expected Slurm to take {counted(len(works), 'job')}, got: {error}"
             ) from error
         names = [task.job_id for task in submitted]
-        return [*map(process_name, names)] if self.cluster == "local" else names
+        if self.cluster == "local":
+            return [process_name(pid) for pid in names]
+        return names
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment within a block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @dataclass
 class SlurmJob:
     """The function that a job calls."""
 
-    work: QueueWork
+    work: Work
 
     def __call__(self) -> str:
         return self.work()

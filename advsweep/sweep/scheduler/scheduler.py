@@ -9,27 +9,54 @@ the lease decides.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from advsweep.errors import StoreError, is_disk_full
-from advsweep.store import Failure, Owner, Status
+from advsweep.errors import StoreError
+from advsweep.store import Owner, Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.sweep import events
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
 from advsweep.sweep.executors.base import Executor, Job
 from advsweep.sweep.retry_policy import RETRIED, Policy
-from advsweep.sweep.scheduler.runs import (
-    ExitClassifier,
+from advsweep.sweep.scheduler.causes import (
     FailureCause,
+    KernelKills,
+    cause_of_exit,
+    cause_of_start_failure,
+)
+from advsweep.sweep.scheduler.runs import (
     ScheduledRun,
-    Worker,
     companions,
     give_back,
-    must_be_alone,
+    needs_own_process,
 )
+from advsweep.sweep.scheduler.states import (
+    Active,
+    Ended,
+    Paused,
+    Queued,
+    RunStates,
+    StoredEnd,
+    Waiting,
+)
+from advsweep.sweep.scheduler.verdicts import (
+    End,
+    Exit,
+    ExitKind,
+    Fail,
+    RecordEnd,
+    Start,
+    TrainAlone,
+    Verdict,
+    Wait,
+    judge_exit,
+    judge_start,
+    judge_waiting,
+)
+from advsweep.sweep.scheduler.workers import Worker
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -40,444 +67,455 @@ STORE_SECONDS = 1.0
 
 Batch = Sequence[tuple[ScheduledRun, "RunRecord"]]
 
+# Gives further runs; None if there is none now.
+Source = Iterator["tuple[ScheduledRun, Queued] | None"]
 
+
+@dataclass(eq=False, kw_only=True)
 class Scheduler:
     """Starts runs in free slots and watches their workers until nothing is left to do.
 
-    Each run is in exactly one place: in the queue, with a worker, waiting (another process trains
-    it), paused (before a retry), or at its end.
-
-    Args:
+    Attributes:
         slots: number of workers side by side.
-        source: gives further runs, claimed by this process, when a slot is free and no run is
-            queued; None if there is none now. Runs that other processes train are then left to
-            those; without a source they are waited for.
+        on_event: receives events, in the thread of `run`.
+        runs: the runs that are known from the start.
+        source: asked for a further run when a slot is free and no run is queued. Runs that other
+            processes train are then left to those; without a source they are waited for.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        executor: Executor,
-        slots: int,
-        on_event: Callable[[Event], None],
-        policy: Policy,
-        runs: Sequence[ScheduledRun] = (),
-        *,
-        source: Iterator[ScheduledRun | None] | None = None,
-    ) -> None:
-        self._store = store
-        self._executor = executor
-        self._slots = slots
-        self._on_event = on_event
-        self._policy = policy
-        self._source = source
-        self._is_exhausted = source is None
-        self._exits = ExitClassifier()
-        self.runs = list(runs)
-        self._queue: deque[ScheduledRun] = deque()
+    store: Store
+    executor: Executor
+    slots: int
+    on_event: Callable[[Event], None]
+    policy: Policy
+    runs: Sequence[ScheduledRun] = ()
+    source: Source | None = None
+
+    def __post_init__(self) -> None:
+        self._states = RunStates(self.runs)
         self._workers: list[Worker] = []
-        self._waiting: list[ScheduledRun] = []
-        self._paused: list[tuple[float, ScheduledRun]] = []
-        self._unrecorded: list[tuple[ScheduledRun, Status, Failure | None]] = []
+        self._kernel_kills = KernelKills()
+        self._is_exhausted = self.source is None
         self._failures = 0
         self._stop_requests = 0
         self._store_read = 0.0
 
     def result(self) -> SweepResult:
         """Return the result so far."""
-        ends = [run.end for run in self.runs]
+        states = self._states.all()
+        ends = Counter(state.kind for state in states.values() if isinstance(state, Ended))
         return SweepResult(
-            run_ids=[run.run_id for run in self.runs],
-            done=ends.count(EventKind.DONE),
-            skipped=ends.count(EventKind.SKIPPED),
-            failed={run.run_id: run.message for run in self.runs if run.end is EventKind.FAILED},
-            pruned={run.run_id: run.message for run in self.runs if run.end is EventKind.PRUNED},
-            unfinished=ends.count(EventKind.INTERRUPTED) + ends.count(None),
-            stopped=self._stop_requests > 0,
+            run_ids=[run.run_id for run in states],
+            done=ends[EventKind.DONE],
+            skipped=ends[EventKind.SKIPPED],
+            failed=self._reasons(EventKind.FAILED),
+            pruned=self._reasons(EventKind.PRUNED),
+            unfinished=ends[EventKind.INTERRUPTED] + len(states) - ends.total(),
+            stopped=self._stopping,
             halted=self._halted,
         )
+
+    def _reasons(self, kind: EventKind) -> dict[int, str]:
+        """Return the reasons of the runs that ended in a way, by id."""
+        return {
+            run.run_id: state.message
+            for run, state in self._states.all().items()
+            if isinstance(state, Ended) and state.kind is kind
+        }
 
     def request_stop(self) -> None:
         """Stop all workers; the second request kills them."""
         self._stop_requests += 1
-        if self._store.patience.is_away:
+        if self.store.patience.is_away:
             # Without a store the scheduler can only end, which stops its workers.
-            self._store.patience.stop()
+            self.store.patience.stop()
 
     def run(self) -> None:
         """Return when nothing is left to do; after a stop request, when all workers are gone."""
         self.enqueue()
         try:
-            while self._workers or not (
-                self._over or (self.is_idle and self._is_exhausted and not self._queue)
-            ):
+            while not self._is_finished:
                 # Exits come first: a limit or a stop must not be blamed for a worker that had
                 # already ended.
                 self._handle_exits()
-                for worker in self._workers:
-                    if self._stopping:
-                        worker.stop(kill=self._stop_requests > 1)
-                    else:
-                        worker.check_time()
-                if not self._over:
+                self._limit_workers()
+                if not self._starts_nothing:
                     self._fill_slots()
                 if time.monotonic() - self._store_read >= STORE_SECONDS:
                     self._read_store()
-                self._on_event(
-                    SweepProgress(
-                        active=[run.run_id for run in self._active],
-                        waiting=[run.run_id for run in self._waiting],
-                        queued=len(self._queue) + len(self._paused),
-                        stopping=self._stopping,
-                    )
-                )
+                self.on_event(self._progress())
                 time.sleep(POLL_SECONDS)
             self._retry_recording()
         finally:
             # Workers remain only if the scheduler failed; they write a checkpoint.
             for worker in self._workers:
                 worker.handle.stop()
-            for scheduled in self._queue:
-                if scheduled.claimed:
-                    give_back(self._store, scheduled.run_id)
+            for scheduled, queued in self._states.having(Queued).items():
+                if queued.is_claimed:
+                    give_back(self.store, scheduled.run_id)
 
     @property
     def is_idle(self) -> bool:
         """Whether no run is being trained, or tried again soon."""
-        return not (self._workers or self._waiting or self._paused)
+        return not (self._workers or self._states.count(Waiting) or self._states.count(Paused))
 
     @property
-    def _active(self) -> list[ScheduledRun]:
-        """The runs of living workers that have not ended."""
-        return [scheduled for worker in self._workers for scheduled in worker.runs]
+    def _is_finished(self) -> bool:
+        if self._workers:
+            return False
+        if self._starts_nothing:
+            return True
+        return self.is_idle and self._is_exhausted and not self._states.count(Queued)
 
     @property
-    def _free_slots(self) -> int:
-        return self._slots - len(self._workers)
-
-    @property
-    def _halted(self) -> bool:
-        """Whether the policy's limit of failures is reached."""
-        most = self._policy.max_failures
-        return most is not None and self._failures >= most
-
-    @property
-    def _over(self) -> bool:
+    def _starts_nothing(self) -> bool:
         """Whether no more runs are started."""
-        return self._stop_requests > 0 or self._halted
+        return self._stopping or self._halted
 
     @property
     def _stopping(self) -> bool:
         """Whether active runs are being stopped."""
         return self._stop_requests > 0
 
+    @property
+    def _halted(self) -> bool:
+        """Whether the policy's limit of failures is reached."""
+        most = self.policy.max_failures
+        return most is not None and self._failures >= most
+
+    @property
+    def _free_slots(self) -> int:
+        return self.slots - len(self._workers)
+
+    def _progress(self) -> SweepProgress:
+        return SweepProgress(
+            active=[run.run_id for run in self._states.having(Active)],
+            waiting=[run.run_id for run in self._states.having(Waiting)],
+            queued=self._states.count(Queued) + self._states.count(Paused),
+            stopping=self._stopping,
+        )
+
     # Starting runs
 
     def enqueue(self) -> Batch:
-        """Queue and return the runs that are not complete; withdraw earlier stop requests."""
-        runs = list(self.runs)
+        """Return the runs that are to be started; withdraw earlier stop requests."""
+        runs = list(self._states.having(Queued))
         records = {record.id: record for record in self._records(runs)}
         # A request to a run that is being trained is for the process that has it.
         idle = [r for r in records.values() if r.status is not Status.RUNNING]
-        self._store.leases.withdraw_stops([r.id for r in idle if r.stop_requested])
+        self.store.leases.withdraw_stops([r.id for r in idle if r.stop_requested])
         records.update((r.id, replace(r, stop_requested=False)) for r in idle)
         for scheduled in runs:
-            scheduled.alone = must_be_alone(records[scheduled.run_id])
-            if self._should_start(scheduled, records[scheduled.run_id]):
-                self._queue.append(scheduled)
-        return [(scheduled, records[scheduled.run_id]) for scheduled in self._queue]
+            record = records[scheduled.run_id]
+            scheduled.trains_alone = needs_own_process(record)
+            self._should_start(scheduled, record)
+        return [(scheduled, records[scheduled.run_id]) for scheduled in self._states.having(Queued)]
 
     def _should_start(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
-        """Return whether a run should start; end it, or wait for it, if it should not."""
-        if scheduled.claimed:
+        """Return whether a queued run should start; end it, or wait for it, if it should not."""
+        if self._is_claimed(scheduled):
             return True
-        if scheduled.is_done(record, self._store):
-            self._end(scheduled, EventKind.SKIPPED, record)
-        elif record.status is Status.PRUNED:
-            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
-        elif record.status is Status.RUNNING:
-            self._wait_for(scheduled, record)
-        elif record.stop_requested:
-            self._end(scheduled, EventKind.INTERRUPTED, record, "asked to stop")
-        else:
+        is_complete = scheduled.is_complete(record, self.store)
+        verdict = judge_start(record, is_complete=is_complete)
+        if isinstance(verdict, Start):
             return True
+        self._follow(verdict, scheduled, record)
         return False
+
+    def _is_claimed(self, scheduled: ScheduledRun) -> bool:
+        state = self._states.of(scheduled)
+        return isinstance(state, Queued) and state.is_claimed
 
     def _fill_slots(self) -> None:
         """Start queued runs, and runs whose pause is over, while slots are free."""
         now = time.monotonic()
-        self._queue.extend(scheduled for due, scheduled in self._paused if due <= now)
-        self._paused = [(due, scheduled) for due, scheduled in self._paused if due > now]
+        for scheduled, paused in self._states.having(Paused).items():
+            if paused.until <= now:
+                self._states.set(scheduled, Queued())
         while self._free_slots > 0:
-            if not self._queue:
-                if self._source is None or self._is_exhausted:
-                    return
-                try:
-                    more = next(self._source)
-                except StopIteration:
-                    self._is_exhausted = True
-                    return
-                if more is None:
-                    return
-                self.runs.append(more)
-                self._queue.append(more)
+            if not self._states.count(Queued) and not self._take_from_source():
+                return
             if not self._start_next():
                 return
 
+    def _take_from_source(self) -> bool:
+        """Queue a further run of the source; return False if it has none now."""
+        if self.source is None or self._is_exhausted:
+            return False
+        try:
+            further = next(self.source)
+        except StopIteration:
+            self._is_exhausted = True
+            return False
+        if further is None:
+            return False
+        scheduled, state = further
+        self._states.set(scheduled, state)
+        return True
+
     def _start_next(self) -> bool:
         """Start the next queued run; return False if there is no room for it now."""
-        scheduled = self._queue.popleft()
+        scheduled = self._states.first(Queued)
         record = self._record(scheduled)
         # Another process may have claimed or completed it since it was queued.
         if not self._should_start(scheduled, record) or not self._claim_folder(scheduled, record):
             return True
-        batch = [(scheduled, record), *self._take_companions(scheduled, record)]
-        if self._start(batch):
-            return True
-        # At the front and in their order: runs that need more room must not be overtaken for ever.
-        self._queue.extendleft(scheduled for scheduled, _ in reversed(batch))
-        return False
+        # Without room all of them stay queued, and the first stays first: runs that need more
+        # room must not be overtaken without end.
+        return self._start([(scheduled, record), *self._find_companions(scheduled, record)])
 
-    def _take_companions(self, scheduled: ScheduledRun, record: RunRecord) -> Batch:
-        """Take the runs out of the queue that are trained together with one about to start."""
+    def _find_companions(self, scheduled: ScheduledRun, record: RunRecord) -> Batch:
+        """Return the queued runs that are trained together with one about to start."""
         # A time limit applies to the process of a single run.
-        is_limited = self._policy.time_limit is not None
-        if not self._executor.stacks or is_limited or must_be_alone(record):
+        is_limited = self.policy.time_limit is not None
+        if not self.executor.stacks or is_limited or needs_own_process(record):
             return []
-        chosen = companions(scheduled, self._queue, self._free_slots)
+        others = [run for run in self._states.having(Queued) if run is not scheduled]
+        candidates = companions(scheduled, others, self._free_slots)
         evaluations = scheduled.evaluations(record)
-        taken = []
-        for other, its in zip(chosen, self._records(chosen), strict=True):
-            if not self._should_start(other, its):
-                self._queue.remove(other)
+        chosen = []
+        for other, its_record in zip(candidates, self._records(candidates), strict=True):
+            if not self._should_start(other, its_record) or needs_own_process(its_record):
+                continue
             # A worker takes one list of evaluation settings for all its runs.
-            elif not must_be_alone(its) and other.evaluations(its) == evaluations:
-                self._queue.remove(other)
-                if self._claim_folder(other, its):
-                    taken.append((other, its))
-        return taken
+            if other.evaluations(its_record) != evaluations:
+                continue
+            if self._claim_folder(other, its_record):
+                chosen.append((other, its_record))
+        return chosen
 
     def _claim_folder(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
         """Make the run's folder; end the run if the folder belongs to another one."""
         try:
             claim_folder(record.directory, record.identity)
         except (OSError, StoreError) as error:
-            self._end_unrecorded(scheduled, _start_failure(error))
+            self._record_end(scheduled, cause_of_start_failure(error), is_stop=self._stopping)
             return False
         return True
 
     def _start(self, batch: Batch) -> bool:
         """Start a job; return False if the executor has no room for it now."""
-        (first, record), *rest = batch
+        (first, first_record), *others = batch
         job = Job(
             run_id=first.run_id,
-            store_url=self._store.url,
-            directory=record.directory,
-            evaluations=first.evaluations(record),
-            others=tuple(scheduled.run_id for scheduled, _ in rest),
+            store_url=self.store.url,
+            directory=first_record.directory,
+            evaluations=first.evaluations(first_record),
+            others=tuple(scheduled.run_id for scheduled, _ in others),
         )
-        runs = [scheduled for scheduled, _ in batch]
         try:
-            handle = self._executor.start(job)
+            handle = self.executor.start(job)
         except OSError as error:
             # Not a matter of room: such a start would fail again and again.
-            for scheduled in runs:
-                self._end_unrecorded(scheduled, _start_failure(error))
+            for scheduled, _ in batch:
+                self._record_end(scheduled, cause_of_start_failure(error), is_stop=self._stopping)
             return True
         if handle is None:
             return False
-        self._workers.append(Worker(handle, self._policy, runs))
+        worker = Worker(handle, self.policy, is_stack=len(batch) > 1)
+        self._workers.append(worker)
         for scheduled, record in batch:
             # An end with another time than this is the new worker's.
-            scheduled.finished, scheduled.claimed = record.finished, False
+            scheduled.finished = record.finished
+            self._states.set(scheduled, Active(worker))
             self._emit(EventKind.STARTED, record)
         return True
 
     # Watching workers
 
     def _handle_exits(self) -> None:
-        """Handle the jobs that have ended."""
+        """Handle the workers that have ended."""
         for worker in list(self._workers):
             code = worker.handle.poll()
-            if code is not None:
-                self._workers.remove(worker)
-                for scheduled, record in zip(worker.runs, self._records(worker.runs), strict=True):
-                    self._handle_end(scheduled, record, worker, code)
+            if code is None:
+                continue
+            self._workers.remove(worker)
+            runs = self._runs_of(worker)
+            for scheduled, record in zip(runs, self._records(runs), strict=True):
+                self._handle_end(scheduled, record, worker, code)
 
-    def _read_store(self) -> None:
-        """Read the state of active and waiting runs from the store, and act on it."""
-        self._store_read = time.monotonic()
-        self._exits.sample()
-        self._retry_recording()
-        active = {record.id: record for record in self._records(self._active)}
-        if silent := [i for i, record in active.items() if record.status is Status.LOST]:
-            # A process that locks the store keeps workers from renewing their leases: their
-            # silence counts only once the store can be written again.
-            self._store.leases.await_writable(silent)
-        for worker in self._workers:
-            records = [active[scheduled.run_id] for scheduled in worker.runs]
-            worker.check_heartbeat({record.status for record in records})
-            for scheduled, record in zip(list(worker.runs), records, strict=True):
-                # The others of a stack may train for hours: who has ended is told now.
-                if worker.is_stacked and scheduled.has_final_end(record):
-                    worker.runs.remove(scheduled)
-                    self._handle_end(scheduled, record, worker, events.DONE)
-        waiting, self._waiting = self._waiting, []
-        for record, scheduled in zip(self._records(waiting), waiting, strict=True):
-            if scheduled.is_done(record, self._store):
-                self._end(scheduled, EventKind.DONE, record)
-            elif record.status is Status.FAILED:
-                self._fail(scheduled, record, _recorded_cause(record))
-            elif record.status is Status.PRUNED:
-                self._end(scheduled, EventKind.PRUNED, record, record.error or "")
-            elif record.status is Status.RUNNING:
-                self._waiting.append(scheduled)
-            else:
-                # Its process was stopped or is gone: it resumes from that one's checkpoint.
-                self._queue.append(scheduled)
-
-    # Ends of runs
+    def _runs_of(self, worker: Worker) -> list[ScheduledRun]:
+        """Return the runs of a worker that have not ended yet."""
+        active = self._states.having(Active)
+        return [scheduled for scheduled, state in active.items() if state.worker is worker]
 
     def _handle_end(
         self, scheduled: ScheduledRun, record: RunRecord, worker: Worker, code: int
     ) -> None:
-        """Handle the end of a run's worker, or of the run within its stack.
+        """Handle the end of a run's worker, or of the run within its stack."""
+        killed_by_kernel = self._kernel_kills.have_happened()
+        exit = Exit(
+            kind=ExitKind.of_code(code),
+            cause=worker.cause or cause_of_exit(code, killed_by_kernel=killed_by_kernel),
+            is_stack=worker.is_stack,
+            is_limit=worker.cause is not None,
+            is_stop=self._stopping,
+        )
+        verdict = judge_exit(
+            record,
+            exit,
+            has_ended=scheduled.has_ended(record),
+            is_complete=scheduled.is_complete(record, self.store),
+        )
+        self._follow(verdict, scheduled, record)
 
-        An outcome in the store counts, however the process ended after that.
-        """
-        stacked, status = worker.is_stacked, record.status
-        stopping = self._stopping or record.stop_requested
-        cause = worker.cause or self._exits.cause(code)
-        ended = scheduled.has_ended(record)
-        interrupted = ended and status is Status.INTERRUPTED
-        # A stack that failed as a whole leaves its runs interrupted, to be trained alone.
-        given_up = stacked and code not in (events.DONE, events.STOPPED) and not stopping
-        if code == events.ELSEWHERE and not stacked:
-            self._wait_for(scheduled, record)
-        elif scheduled.is_done(record, self._store) or (
-            status is Status.DONE and code == events.DONE
-        ):
-            self._end(scheduled, EventKind.DONE, record)
-        elif ended and status is Status.PRUNED:
-            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
-        elif ended and status is Status.FAILED:
-            self._fail(scheduled, record, _recorded_cause(record))
-        elif (interrupted or (code == events.STOPPED and not stacked)) and (
-            not given_up and (worker.cause is None or self._stopping)
-        ):
-            self._end(scheduled, EventKind.INTERRUPTED, record, record.error or "")
-        elif status is Status.DONE:
-            # The training was complete before; only its evaluation failed.
-            reason = f"evaluation: {cause.reason}, see its log"
-            self._fail(scheduled, record, FailureCause(cause.failure, reason))
-        elif not stacked or stopping or code in (events.UNRECORDED, events.DISK_FULL):
-            self._end_unrecorded(scheduled, cause, requested=record.stop_requested)
-        elif status is Status.RUNNING:
-            self._wait_for(scheduled, record)
-        else:
-            # Which of them ended the process is unknown; alone, each answers for itself.
-            scheduled.alone = True
-            self._queue.append(scheduled)
-            reason = record.error if interrupted and record.error else cause.reason
-            self._emit(EventKind.RETRYING, record, f"{reason}; it is trained alone now")
+    def _limit_workers(self) -> None:
+        """Stop the workers if the sweep is stopping, else those beyond their time limit."""
+        for worker in self._workers:
+            if self._stopping:
+                worker.stop(kill=self._stop_requests > 1)
+            else:
+                worker.check_time()
+
+    def _read_store(self) -> None:
+        """Read the state of active and waiting runs from the store, and act on it."""
+        self._store_read = time.monotonic()
+        self._kernel_kills.sample()
+        self._retry_recording()
+        self._read_active()
+        self._read_waiting()
+
+    def _read_active(self) -> None:
+        """Check the heartbeats of workers, and which runs of stacks have ended."""
+        records = {record.id: record for record in self._records(self._states.having(Active))}
+        silent = [run_id for run_id, record in records.items() if record.status is Status.LOST]
+        if silent:
+            # A process that locks the store keeps workers from renewing their leases: their
+            # silence counts only once the store can be written again.
+            self.store.leases.await_writable(silent)
+        for worker in self._workers:
+            runs = self._runs_of(worker)
+            worker.check_heartbeat({records[scheduled.run_id].status for scheduled in runs})
+            if not worker.is_stack:
+                continue
+            for scheduled in runs:
+                record = records[scheduled.run_id]
+                # The others of a stack may train for hours: who has ended is told now.
+                if scheduled.has_final_end(record):
+                    self._handle_end(scheduled, record, worker, events.DONE)
+
+    def _read_waiting(self) -> None:
+        """Look at the runs that other processes train."""
+        waiting = list(self._states.having(Waiting))
+        for scheduled, record in zip(waiting, self._records(waiting), strict=True):
+            is_complete = scheduled.is_complete(record, self.store)
+            verdict = judge_waiting(record, is_complete=is_complete)
+            if not isinstance(verdict, Wait):
+                self._follow(verdict, scheduled, record)
+
+    # What becomes of a run
+
+    def _follow(self, verdict: Verdict, scheduled: ScheduledRun, record: RunRecord) -> None:
+        """Do what a verdict says."""
+        match verdict:
+            case Start():
+                self._states.set(scheduled, Queued())
+            case Wait():
+                self._wait_for(scheduled, record)
+            case End(kind, message):
+                self._end(scheduled, kind, record, message)
+            case Fail(cause):
+                self._fail(scheduled, record, cause)
+            case RecordEnd(cause, is_stop):
+                self._record_end(scheduled, cause, is_stop=is_stop)
+            case TrainAlone(reason):
+                self._train_alone(scheduled, record, reason)
+
+    def _wait_for(self, scheduled: ScheduledRun, record: RunRecord) -> None:
+        """Wait for a run of another process, or leave it to that process."""
+        if self.source is not None:
+            self._states.remove(scheduled)
+            return
+        self._states.set(scheduled, Waiting())
+        self._emit(EventKind.WAITING, record, "another process trains it")
+
+    def _train_alone(self, scheduled: ScheduledRun, record: RunRecord, reason: str) -> None:
+        """Queue a run of a stack that failed, without the others."""
+        scheduled.trains_alone = True
+        self._states.set(scheduled, Queued())
+        self._emit(EventKind.RETRYING, record, f"{reason}; it is trained alone now")
 
     def _fail(self, scheduled: ScheduledRun, record: RunRecord, cause: FailureCause) -> None:
         """Retry a failed run after a pause, or end it."""
-        allowed = self._policy.retries if cause.failure in RETRIED else 0
-        if self._over or scheduled.retries >= allowed:
-            self._failures += 1
+        allowed = self.policy.retries if cause.failure in RETRIED else 0
+        if self._starts_nothing or scheduled.retries >= allowed:
             self._end(scheduled, EventKind.FAILED, record, cause.reason)
             return
-        scheduled.retry(record.step)
-        pause = self._policy.backoff(scheduled.stalled)
-        self._paused.append((time.monotonic() + pause, scheduled))
+        scheduled.count_retry(record.step)
+        pause = self.policy.backoff(scheduled.stalled)
+        self._states.set(scheduled, Paused(until=time.monotonic() + pause))
         again = f"retry {scheduled.retries} of {allowed} in {pause:g} s"
         self._emit(EventKind.RETRYING, record, f"{cause.reason}; {again}")
 
-    def _end_unrecorded(
-        self, scheduled: ScheduledRun, cause: FailureCause, *, requested: bool = False
-    ) -> None:
-        """Record the end of a worker that could not record it.
+    def _record_end(self, scheduled: ScheduledRun, cause: FailureCause, *, is_stop: bool) -> None:
+        """Record the end of a worker that could not record it, and act on it.
 
         Args:
-            requested: whether the store has a request to stop the run.
+            is_stop: whether the worker was being stopped.
         """
-        stopping = self._stopping or requested
-        status = Status.INTERRUPTED if stopping else Status.FAILED
-        failure = None if stopping else cause.failure
-        scheduled.message = f"{cause.reason} while stopping" if stopping else cause.reason
+        kind = EventKind.FAILED
+        end = StoredEnd(Status.FAILED, cause.failure, cause.reason)
+        if is_stop:
+            kind = EventKind.INTERRUPTED
+            end = StoredEnd(Status.INTERRUPTED, None, f"{cause.reason} while stopping")
         try:
-            recorded = self._record_end(scheduled, status, failure)
+            is_recorded = self._write_end(scheduled, end)
         except StoreError:
             # The disk is full, most likely. The run counts as lost until there is room.
-            self._unrecorded.append((scheduled, status, failure))
-            self._failures += status is Status.FAILED
-            kind = EventKind.INTERRUPTED if stopping else EventKind.FAILED
-            scheduled.end = kind
             lost = "the store could not record this, and has the run as lost"
-            self._emit(kind, self._record(scheduled), f"{scheduled.message}; {lost}")
+            self._set_ended(scheduled, Ended(kind, end.error, unrecorded=end))
+            self._emit(kind, self._record(scheduled), f"{end.error}; {lost}")
             return
-        if not recorded:
+        if not is_recorded:
             # Another process took the run over, and records its end.
-            self._waiting.append(scheduled)
-        elif stopping:
-            record = self._record(scheduled)
-            self._end(scheduled, EventKind.INTERRUPTED, record, scheduled.message)
+            self._states.set(scheduled, Waiting())
+        elif is_stop:
+            self._end(scheduled, kind, self._record(scheduled), end.error)
         else:
             self._fail(scheduled, self._record(scheduled), cause)
 
-    def _record_end(self, scheduled: ScheduledRun, status: Status, failure: Failure | None) -> bool:
+    def _write_end(self, scheduled: ScheduledRun, end: StoredEnd) -> bool:
         """Record an end in the store; False if another process has claimed the run meanwhile."""
-        state = self._record(scheduled).status
-        if status is Status.INTERRUPTED and state not in (Status.LOST, Status.RUNNING):
+        status = self._record(scheduled).status
+        if end.status is Status.INTERRUPTED and status not in (Status.LOST, Status.RUNNING):
             return True  # the worker ended before it claimed the run
         # Ends are recorded under a lease alone. The dead worker's may be taken over, and so may
         # this process's own, of a run that no worker has claimed or whose end was refused.
-        me, run_id = Owner.current(), scheduled.run_id
-        if not self._store.leases.claim(run_id, me, holder=me):
+        me = Owner.current()
+        if not self.store.leases.claim(scheduled.run_id, me, holder=me):
             return False
-        self._store.leases.finish(run_id, status, failure=failure, error=scheduled.message)
-        scheduled.claimed = False
+        self.store.leases.finish(scheduled.run_id, end.status, failure=end.failure, error=end.error)
         return True
 
     def _retry_recording(self) -> None:
         """Try again to record the ends that the store refused."""
-        unrecorded, self._unrecorded = self._unrecorded, []
-        for scheduled, status, failure in unrecorded:
+        for scheduled, ended in self._states.having(Ended).items():
+            if ended.unrecorded is None:
+                continue
             try:
-                self._record_end(scheduled, status, failure)
+                self._write_end(scheduled, ended.unrecorded)
             except StoreError:
-                self._unrecorded.append((scheduled, status, failure))
+                continue
+            self._states.set(scheduled, replace(ended, unrecorded=None))
 
-    def _wait_for(self, scheduled: ScheduledRun, record: RunRecord) -> None:
-        if self._source is None:
-            self._waiting.append(scheduled)
-            self._emit(EventKind.WAITING, record, "another process trains it")
-        else:
-            self.runs.remove(scheduled)
+    def _end(
+        self, scheduled: ScheduledRun, kind: EventKind, record: RunRecord, message: str
+    ) -> None:
+        """End a run and tell it."""
+        self._set_ended(scheduled, Ended(kind, message))
+        self._emit(kind, record, message)
+
+    def _set_ended(self, scheduled: ScheduledRun, ended: Ended) -> None:
+        self._states.set(scheduled, ended)
+        if ended.kind is EventKind.FAILED:
+            self._failures += 1
 
     def _record(self, scheduled: ScheduledRun) -> RunRecord:
         [record] = self._records([scheduled])
         return record
 
-    def _records(self, runs: Sequence[ScheduledRun]) -> list[RunRecord]:
-        return self._store.runs.select(ids=[run.run_id for run in runs])
-
-    def _end(
-        self, scheduled: ScheduledRun, kind: EventKind, record: RunRecord, message: str = ""
-    ) -> None:
-        scheduled.end, scheduled.message = kind, message
-        self._emit(kind, record, message)
+    def _records(self, runs: Iterable[ScheduledRun]) -> list[RunRecord]:
+        return self.store.runs.select(ids=[run.run_id for run in runs])
 
     def _emit(self, kind: EventKind, record: RunRecord, message: str = "") -> None:
-        self._on_event(RunEvent(kind, record, message))
-
-
-def _recorded_cause(record: RunRecord) -> FailureCause:
-    """Return why a run failed, by its record."""
-    return FailureCause(record.failure or Failure.ERROR, record.error or "")
-
-
-def _start_failure(error: Exception) -> FailureCause:
-    failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
-    return FailureCause(failure, f"its process could not be started: {error}")
+        self.on_event(RunEvent(kind, record, message))

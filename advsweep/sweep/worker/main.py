@@ -1,12 +1,12 @@
-"""The worker: a process that trains runs, alone or several side by side.
+"""The worker: a process that trains one run after another, or several side by side.
 
 It reads jobs from its standard input, a line each (see `executors.base.Job`). It claims the runs
 of a job under leases, trains them from their last checkpoints, makes the missing evaluations and
 records how each ended. It stops with a checkpoint at SIGTERM (see `advsweep.sweep.stop_request`)
 and ends when the process that started it is gone.
 
-Each run of a stack has a record, a lease, a log, checkpoints and evaluations of its own, and is
-recorded as soon as it ends, whatever happens to the others. A crash of the process leaves the
+Each run of a stack has its own record, lease, log, checkpoints and evaluations, and its end is
+recorded at once, whatever happens to the others. A crash of the process leaves the
 others without a recorded end; the scheduler then trains them one by one.
 """
 
@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError, StoreUnavailableError
@@ -37,8 +37,8 @@ from advsweep.sweep.worker.run import (
     WorkerRun,
     end_of,
     evaluate_missing,
+    exit_code_of,
     make_evaluators,
-    unrecorded,
 )
 
 if TYPE_CHECKING:
@@ -68,37 +68,51 @@ def main() -> int:
         datefmt="%Y-%m-%d %H:%M:%S",
     )
     logging.captureWarnings(True)
-    # Neither a run's own code nor the processes that it starts may read the jobs.
-    jobs = os.fdopen(os.dup(0), "rb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    jobs = _take_input()
     if results is not None:
         os.set_inheritable(results, False)
     store: Store | None = None
     code = DONE
-    while line := jobs.readline():
+    for line in iter(jobs.readline, b""):
         job = json.loads(line)
-        # What this process prints belongs into the log of the run.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with open_private(job["log"], "ab") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
+        _print_into(job["log"])
         holder = Owner.of(job["parent"])
         try:
             if store is None:
                 store = open_store(create=False, patience=store_patience(), wait=True)
-            code = work_on(store, job["runs"], job["evaluations"], job["parent"], holder)
+            code = work_on(
+                store, job["runs"], job["evaluations"], parent_pid=job["parent"], holder=holder
+            )
         except StoreError as error:
             _log.error("%s", error)
-            return unrecorded(error)
+            return exit_code_of(error)
         # After a failure the process may be in any state, so that a new one takes the next job;
         # and so after children that needed more memory: it would count for later runs as well.
         if results is None or code not in REUSABLE or had_large_children():
             return code
         os.write(results, b"%d\n" % code)
     return code
+
+
+def _take_input() -> BinaryIO:
+    """Return the standard input, which is empty from now on.
+
+    Neither a run's own code nor the processes that it starts may read the jobs.
+    """
+    jobs = os.fdopen(os.dup(0), "rb")
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return jobs
+
+
+def _print_into(log: str) -> None:
+    """Let what this process prints go into the log of a run."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open_private(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
 
 
 def work_on(
@@ -127,7 +141,8 @@ def work_on(
     with stop.installed():
         # Claimed here and not by the parent alone: the lease names the process that writes.
         mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=holder)]
-        if others := [i for i in run_ids if i not in mine]:
+        others = [i for i in run_ids if i not in mine]
+        if others:
             for run_id in others:
                 costs.leave(run_id)
             _log.info("other processes have, or had, run %s", ", ".join(map(str, others)))
@@ -142,19 +157,32 @@ def work_on(
         runs = [WorkerRun(store, record, stop, costs, reserve) for record in records]
         if len(runs) > 1:
             _log.info("%d runs trained together: %s", len(mine), ", ".join(map(str, mine)))
+        # A stack of which one run is left stays a stack: it may be given up.
+        is_stack = len(run_ids) > 1
         with reserve.held(), Heartbeat(store, runs, stop, parent_pid):
             for run in runs:
                 with run.guard():
                     run.prepare(evaluations, len(runs), run_ids[0])
-            # A stack of which one run is left stays a stack: it may be given up.
-            failed = _train(store, runs, stop, is_stack=len(run_ids) > 1)
-        if unrecorded_run := next((run for run in runs if run.is_open), None):
-            return unrecorded_run.unrecorded
-        if failed is not None:
-            return failed.code
-        if len(run_ids) == 1:
-            return runs[0].exit_code
-        return STOPPED if stop.reason is not None else DONE
+            failed = _train(store, runs, stop, is_stack=is_stack)
+        return _exit_code(runs, stop, failed, is_stack=is_stack)
+
+
+def _exit_code(
+    runs: Sequence[WorkerRun], stop: StopRequest, failed: RunEnd | None, *, is_stack: bool
+) -> int:
+    """Return the exit code of the process after its runs.
+
+    Args:
+        failed: the error for which a whole stack was given up; None without one.
+    """
+    for run in runs:
+        if run.is_open:
+            return run.unrecorded
+    if failed is not None:
+        return failed.code
+    if not is_stack:
+        return runs[0].exit_code
+    return STOPPED if stop.reason is not None else DONE
 
 
 def _evaluate(
@@ -183,42 +211,50 @@ def _train(
     Returns:
         The error for which a whole stack was given up; None if each run has its own end.
     """
-    from advsweep.sweep.worker.calibration import calibrated
-
-    trained = [run for run in runs if run.is_active and not run.calibrate()]
+    trained = [run for run in _active(runs) if not run.calibrate()]
     if not trained:
         return None
     try:
         with stop.interruptible():
-            first = trained[0].member
-            found = calibrated(store, [run.member.run for run in trained], first.reporter)
-            for run, ready in zip(trained, found, strict=True):
-                with run.guard():
-                    if isinstance(ready, Exception):
-                        raise ready
-                    run.member = replace(run.member, run=ready)
-            trained = [run for run in trained if run.is_active]
-            if trained:
-                first.run.backend.train_together([run.member for run in trained])
+            _set_learning_rates(store, trained)
+            members = [run.member for run in _active(trained)]
+            if members:
+                trained[0].member.run.backend.train_together(members)
     except LeaseLostError:
         raise
+    except RunStopped:
+        pass  # nothing is to be saved here: the runs end below, each by its own record
     except BaseException as error:
-        # A stop has nothing to save here: the runs end below, each by its own record.
-        if not isinstance(error, RunStopped):
-            failed = end_of(error)
-            failed.log()
-            for run in trained:
-                if run.is_active:
-                    with run.guard():
-                        if not is_stack:
-                            raise
-                        run.give_up(failed)
-            return failed if is_stack else None
-    for run in trained:
-        if run.is_active:
+        failed = end_of(error)
+        failed.log()
+        for run in _active(trained):
             with run.guard():
-                run.finish()
+                if not is_stack:
+                    raise
+                run.give_up(failed)
+        return failed if is_stack else None
+    for run in _active(trained):
+        with run.guard():
+            run.finish()
     return None
+
+
+def _active(runs: Sequence[WorkerRun]) -> list[WorkerRun]:
+    """Return the runs that this process still works on."""
+    return [run for run in runs if run.is_active]
+
+
+def _set_learning_rates(store: Store, runs: Sequence[WorkerRun]) -> None:
+    """Give runs the learning rates that their calibrations find; a run without one ends."""
+    from advsweep.sweep.worker.calibration import calibrated
+
+    reporter = runs[0].member.reporter
+    results = calibrated(store, [run.member.run for run in runs], reporter)
+    for run, result in zip(runs, results, strict=True):
+        with run.guard():
+            if isinstance(result, Exception):
+                raise result
+            run.member = replace(run.member, run=result)
 
 
 class Heartbeat(threading.Thread):
@@ -253,15 +289,15 @@ class Heartbeat(threading.Thread):
 
     def run(self) -> None:
         # One thread for all runs: a stack of hundreds must not need as many.
-        beaten = checked = time.monotonic()
+        last_renewal = last_check = time.monotonic()
         while not self._ended.wait(PARENT_SECONDS):
             self._watch_parent()
             now = time.monotonic()
-            if now - checked >= STOP_SECONDS:
-                checked = now
+            if now - last_check >= STOP_SECONDS:
+                last_check = now
                 self._try(self._check_stop_requests)
-            if now - beaten >= BEAT_SECONDS:
-                beaten = now
+            if now - last_renewal >= BEAT_SECONDS:
+                last_renewal = now
                 self._try(self._renew_leases)
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -275,10 +311,12 @@ class Heartbeat(threading.Thread):
             _log.warning("no heartbeat: %s", error)
 
     def _check_stop_requests(self) -> None:
-        # A request to the only run may interrupt whatever its process is busy with.
-        alone = len(self._runs) == 1
         for run_id in self._store.leases.stops_requested(self._open_ids()):
-            (self._stop_request if alone else self._runs[run_id].stop).request("asked to stop")
+            if len(self._runs) == 1:
+                # It may interrupt what its process is busy with.
+                self._stop_request.request("asked to stop")
+            else:
+                self._runs[run_id].stop.request("asked to stop")
 
     def _renew_leases(self) -> None:
         open_ids = self._open_ids()
@@ -304,7 +342,7 @@ class Heartbeat(threading.Thread):
             _log.warning("the process that started this run is gone")
             self._stop_request.request("the process that started it is gone")
         elif now - self._orphaned_since > ORPHAN_SECONDS:
-            # Nobody is left to kill a run that hangs; its lease would stay valid for ever.
+            # Nobody is left to kill a run that hangs; its lease would stay valid without end.
             _log.error("still busy %g s after the parent's end: ending now", ORPHAN_SECONDS)
             os._exit(ORPHANED)
 

@@ -1,4 +1,4 @@
-"""A run in a worker, alone or among others: from its claim to its recorded end."""
+"""A run in a worker, from its claim to its recorded end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from advsweep import errors
 from advsweep.components import Plain
+from advsweep.failures import Failure, classify, is_disk_full
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.machine import git_state
 from advsweep.names import ALL_WRONG, COLLAPSED, REWARD_MEAN, RUN_LOG
-from advsweep.store import Failure, Status
+from advsweep.store import Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.store.runs import DEFINITION, PARTS, PROGRAM, REVISIONS, SOURCES
 from advsweep.store.sanity import title_of
@@ -68,10 +69,11 @@ FINISHED = RunEnd(events.DONE, Status.DONE)
 def describe_code(run: Run) -> Plain:
     """Return the code that trains a run: revisions, sources, and the state of its program."""
     described: Plain = {REVISIONS: run.revisions}
-    if folder := run.backend.program_folder(run):
+    folder = run.backend.program_folder(run)
+    if folder:
         described[PROGRAM] = git_state(folder)
-    if sources := run.sources:
-        parts = {k: {"name": part.name, **part.source.plain()} for k, part in sources.items()}
+    if run.sources:
+        parts = {k: {"name": part.name, **part.source.plain()} for k, part in run.sources.items()}
         described[SOURCES] = {DEFINITION: run.definition, PARTS: parts}
     return described
 
@@ -112,24 +114,21 @@ def end_of(error: BaseException) -> RunEnd:
         raise error
     if isinstance(error, RunStopped):
         return RunEnd(events.STOPPED, Status.INTERRUPTED, str(error))
-    where = "".join(traceback.format_exception(error))
-    if isinstance(error, errors.NoMemoryError):
-        return RunEnd(events.OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
-    failure = Failure.DISK if errors.is_disk_full(error) else Failure.ERROR
-    if isinstance(error, errors.ProcessKilledError):
-        failure = Failure.KILLED
-    # The message of an AdvsweepError suffices for the user; a traceback would hide it.
-    if isinstance(error, errors.AdvsweepError):
-        return RunEnd(events.FAILED, Status.FAILED, str(error), failure=failure)
-    message = f"{type(error).__name__}: {error}"
-    if errors.is_out_of_memory(error):
-        return RunEnd(events.OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
-    return RunEnd(events.FAILED, Status.FAILED, message, where, failure)
+    failure = classify(error)
+    code = events.OUT_OF_MEMORY if failure is Failure.OOM else events.FAILED
+    message = str(error)
+    trace: str | None = "".join(traceback.format_exception(error))
+    if not isinstance(error, errors.AdvsweepError):
+        message = f"{type(error).__name__}: {error}"
+    elif failure is not Failure.OOM:
+        # Its message suffices for the user; a traceback would hide it.
+        trace = None
+    return RunEnd(code, Status.FAILED, error=message, traceback=trace, failure=failure)
 
 
-def unrecorded(error: errors.StoreError) -> int:
+def exit_code_of(error: errors.StoreError) -> int:
     """Return the exit code of a worker that cannot write to its store."""
-    return events.DISK_FULL if errors.is_disk_full(error) else events.UNRECORDED
+    return events.DISK_FULL if is_disk_full(error) else events.UNRECORDED
 
 
 class DiskReserve:
@@ -170,8 +169,9 @@ def record_collapse(store: Store, record: RunRecord) -> None:
     curves = [store.metrics.series([record.id], name).get(record.id) for name in COLLAPSE_CURVES]
     if curves[0] is None or curves[1] is None:
         return
-    (steps, rewards), (others, all_wrong) = curves[0], curves[1]
-    if len(steps) < 3 * WINDOW or not np.array_equal(steps, others):
+    steps, rewards = curves[0]
+    steps_of_all_wrong, all_wrong = curves[1]
+    if len(steps) < 3 * WINDOW or not np.array_equal(steps, steps_of_all_wrong):
         return
     onset = collapse_onset(rewards, all_wrong)
     points = [(COLLAPSED, record.steps, float(onset is not None))]
@@ -242,7 +242,8 @@ class WorkerRun:
         from advsweep.sweep.early_stopping import StoppingCheck
         from advsweep.sweep.worker.reporter import StoreReporter
 
-        store, record = self._store, self._record
+        store = self._store
+        record = self._record
         make_private_folder(record.directory)
         # Building takes seconds, in which there is nothing to save: a request ends it at once.
         with self.stop.interruptible():
@@ -269,11 +270,15 @@ class WorkerRun:
         # Checkpoints past the last step that the store has metrics of belong to another store in
         # the same place, or to an earlier try on this machine that another machine repeated from
         # the start. Resuming from them would skip the metrics of the steps in between.
-        if count := run.backend.discard_checkpoints(record.directory, record.step):
-            _log.warning("%d checkpoints past step %d: not of this store", count, record.step)
+        discarded = run.backend.discard_checkpoints(record.directory, record.step)
+        if discarded:
+            _log.warning("%d checkpoints past step %d: not of this store", discarded, record.step)
         _log.info(
             "training %s, seed %d, %d steps, identity %s",
-            *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
+            run.estimator.name,
+            run.seed,
+            run.steps,
+            run.identity[:12],
         )
         check = None if record.stopping is None else StoppingCheck(store, record)
         self._reporter = StoreReporter(
@@ -315,7 +320,8 @@ class WorkerRun:
         assert self._reporter is not None
         # Points must be in the store before the end is: nobody adds them afterwards.
         self._reporter.flush()
-        run, end = self._evaluators[0].run, FINISHED
+        run = self._evaluators[0].run
+        end = FINISHED
         if self._reporter.step == run.steps:
             record_collapse(self._store, self._record)
             with self.stop.interruptible():
@@ -388,7 +394,7 @@ class WorkerRun:
         except errors.StoreError as error:
             # The parent tries it, as soon as the store can be written again.
             _log.error("%s", error)
-            self.unrecorded = unrecorded(error)
+            self.unrecorded = exit_code_of(error)
             return
         self.is_open = False
 

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advsweep.components import option
-from advsweep.sweep.executors.base import (
-    Executor,
-    ProcessHandle,
-    start_worker,
-    worker_environment,
-)
+from advsweep.sweep.executors.base import Executor
+from advsweep.sweep.executors.processes import ProcessHandle, start_worker, worker_environment
 
 
 @dataclass(kw_only=True)

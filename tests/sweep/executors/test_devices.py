@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from advsweep.sweep.executors import local
-from advsweep.sweep.executors.local import (
+from advsweep.sweep.executors import devices as device_module
+from advsweep.sweep.executors.devices import (
     Device,
     DevicePool,
     room,
@@ -51,7 +51,7 @@ def a100(name, free=40000):
 
 def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest(monkeypatch):
     def take(gpus, *devices, taken=""):
-        monkeypatch.setattr(local, "visible_devices", lambda: devices)
+        monkeypatch.setattr(device_module, "visible_devices", lambda: devices)
         pool = DevicePool(gpus)
         pool.taken.update(taken)
         allocation = pool.take()
@@ -83,7 +83,7 @@ def test_how_many_there_is_room_for(devices, gpus, runs):
 
 def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
     looks: list[list[Device]] = [[a100("0", free=40000)], [a100("0", free=100)]]
-    monkeypatch.setattr(local, "visible_devices", lambda: looks.pop(0))
+    monkeypatch.setattr(device_module, "visible_devices", lambda: looks.pop(0))
     books = DevicePool(1)
     assert not books.taken.total()
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
         assert allocation.devices == ("0",)
         assert books.taken.total() == 1
         books.give_back(allocation)
-    monkeypatch.setattr("advsweep.sweep.executors.local.MEMORY_SECONDS", 0.0)
+    monkeypatch.setattr("advsweep.sweep.executors.devices.MEMORY_SECONDS", 0.0)
     assert books.take() is None
 
 
@@ -100,7 +100,7 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
 
 
 def test_no_device_has_two_runs_of_two_sweeps(monkeypatch):
-    monkeypatch.setattr(local, "visible_devices", lambda: [a100("GPU-1"), a100("GPU-2")])
+    monkeypatch.setattr(device_module, "visible_devices", lambda: [a100("GPU-1"), a100("GPU-2")])
     one, other = DevicePool(1), DevicePool(1)
     first, second = one.take(), other.take()
     assert first is not None
@@ -114,7 +114,7 @@ def test_no_device_has_two_runs_of_two_sweeps(monkeypatch):
 
 
 def test_an_index_is_the_device_that_it_names(monkeypatch):
-    monkeypatch.setattr(local, "visible_devices", lambda: [Device("0", uuid="GPU-7")])
+    monkeypatch.setattr(device_module, "visible_devices", lambda: [Device("0", uuid="GPU-7")])
     assert DevicePool(1).take() is not None
     assert reserve(["GPU-7"], 0.1) is None
 

@@ -13,7 +13,8 @@ import pytest
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Resources
-from advsweep.sweep.executors.local import DebugExecutor, LocalExecutor
+from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.execute import execute
 from tests.sweep.helpers import wait_until
@@ -127,7 +128,7 @@ def test_runs_share_gpus_as_far_as_there_is_room(executor, job, free_memory, mon
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.slow
 def test_runs_wait_for_memory_that_others_have(executor, job, free_memory, monkeypatch):
-    monkeypatch.setattr("advsweep.sweep.executors.local.MEMORY_SECONDS", 0.0)
+    monkeypatch.setattr("advsweep.sweep.executors.devices.MEMORY_SECONDS", 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     free_memory(20000)
     local = executor(Resources(gpus=1))

@@ -21,10 +21,11 @@ from advsweep.report.tables.request import ReportRequest
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
-from advsweep.sweep.executors.base import remote_environment
+from advsweep.sweep.executors.processes import remote_environment
 from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, process_name
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.execute import QueueWork, execute
+from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.scheduler.queue_work import QueueWork
 from advsweep.sweep.scheduler.runs import ScheduledRun, schedule_runs
 from tests.sweep.helpers import log_of, wait_until
 
@@ -243,8 +244,8 @@ def test_a_job_that_is_queued_again_goes_on_with_its_list(store, order):
     run, other = store.runs.select(ids=[1, 2])
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
     assert other.status is Status.PENDING
-    listed = [(r.run_id, r.finished, r.claimed, r.retries) for r in again[0].work.runs]
-    assert listed == [(1, None, False, 0), (2, None, False, 0)]
+    listed = [(r.run_id, r.finished, r.retries) for r in again[0].work.runs]
+    assert listed == [(1, None, 0), (2, None, 0)]
 
 
 def test_a_job_leaves_runs_that_others_have_or_that_are_to_stop(slurm, plan, store, order):

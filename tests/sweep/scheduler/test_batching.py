@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.store import Status
-from advsweep.sweep.executors.local import DebugExecutor
+from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import ScheduledRun, companions

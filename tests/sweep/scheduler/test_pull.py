@@ -14,8 +14,9 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.events import Event, EventKind, RunEvent
-from advsweep.sweep.executors.local import DebugExecutor, LocalExecutor
-from advsweep.sweep.scheduler.execute import pull_runs
+from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.worker.environment import new_run
 from tests.sweep.helpers import measured, wait_until

@@ -23,7 +23,7 @@ from advsweep.sweep.events import (
     SweepResult,
 )
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.local import EndedHandle
+from advsweep.sweep.executors.debug import EndedHandle
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute

@@ -1,0 +1,91 @@
+"""Why a worker failed, in a class and a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from advsweep.failures import Failure, classify, classify_exit
+from advsweep.machine import memory_kills
+from advsweep.sweep import events
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord
+
+
+class FailureCause(NamedTuple):
+    """Why a run failed: the class of failure, and a sentence for the user."""
+
+    failure: Failure
+    reason: str
+
+
+_NO_ROOM = FailureCause(
+    Failure.DISK,
+    "its process could not write any more: the disk is full, or a quota or a limit on the size of "
+    "files (ulimit -f) is reached",
+)
+
+# Exit codes by which a worker itself says why it failed.
+_WORKER_EXITS = {
+    events.OUT_OF_MEMORY: FailureCause(Failure.OOM, "out of memory"),
+    events.UNRECORDED: FailureCause(Failure.ERROR, "its process could not use the store any more"),
+    events.DISK_FULL: _NO_ROOM,
+}
+
+
+def cause_of_exit(code: int, *, killed_by_kernel: bool) -> FailureCause:
+    """Return why a worker ended that recorded no end.
+
+    Args:
+        code: its exit code, negative for the signal that ended it.
+        killed_by_kernel: whether the kernel has killed processes for lack of memory lately.
+    """
+    if code in _WORKER_EXITS:
+        return _WORKER_EXITS[code]
+    failure = classify_exit(code, killed_by_kernel=killed_by_kernel)
+    match failure:
+        case Failure.OOM:
+            return FailureCause(failure, "killed by the kernel, which had run out of memory")
+        case Failure.DISK:
+            return _NO_ROOM
+        case Failure.KILLED:
+            return FailureCause(failure, f"killed by signal {_describe_signal(-code)}")
+    return FailureCause(failure, f"its process ended with exit status {code}")
+
+
+def cause_of_start_failure(error: Exception) -> FailureCause:
+    """Return why the process of a run could not be started."""
+    return FailureCause(classify(error), f"its process could not be started: {error}")
+
+
+def recorded_cause(record: RunRecord) -> FailureCause:
+    """Return why a run failed, by its record."""
+    return FailureCause(record.failure or Failure.ERROR, record.error or "")
+
+
+class KernelKills:
+    """Whether the kernel has killed processes for lack of memory in the last seconds.
+
+    Its counter is compared with an older sample, so that earlier kills are not blamed.
+    """
+
+    def __init__(self) -> None:
+        self._samples = deque([memory_kills()], maxlen=3)
+
+    def sample(self) -> None:
+        """Sample the counter; call it about once a second."""
+        self._samples.append(memory_kills())
+
+    def have_happened(self) -> bool:
+        """Return whether there were any since the oldest sample."""
+        return memory_kills() > self._samples[0]
+
+
+def _describe_signal(number: int) -> str:
+    """Return a signal's number and its name: `9 (SIGKILL)`."""
+    with contextlib.suppress(ValueError):  # a real-time signal has no name
+        return f"{number} ({signal.Signals(number).name})"
+    return str(number)
