@@ -1,9 +1,8 @@
-"""Print plans, and execute what `sweep` can be given: combinations, a race, a tuned sweep."""
+"""Print the plans of sweeps, and what happens while they are trained."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from advsweep.cli.output import (
     warn,
 )
 from advsweep.cli.runs import print_tuning
-from advsweep.config.space import Delete
+from advsweep.components import Plain
+from advsweep.config.space import Delete, Race
 from advsweep.errors import (
     ConfigError,
     NoStoreError,
@@ -27,15 +27,14 @@ from advsweep.errors import (
 )
 from advsweep.report.data.metrics import find_metric, read_catalogue
 from advsweep.store import Store, open_store
-from advsweep.store.races import RaceRecord, read_race
+from advsweep.sweep import strategies
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
-from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.planning.versions import describe_meeting
 from advsweep.sweep.progress import config_labels
-from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
+from advsweep.sweep.strategies import Preview, Stage, SweepOutcome, SweepStrategy
 
 # Rows of a table; `--format json` has all.
 LISTED = 50
@@ -66,7 +65,8 @@ def print_warnings(warnings: Iterable[str], absent: Sequence[str] = ()) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print the first rows of a table, and on stderr how many are omitted."""
     print_columns(columns, rows[:LISTED])
-    if (more := len(rows) - LISTED) > 0:
+    more = len(rows) - LISTED
+    if more > 0:
         echo_line(f"{more} more not shown; --format json shows them.", err=True)
 
 
@@ -74,23 +74,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_plan(
-    plan: Plan,
-    url: str | None,
-    jobs: int | None,
-    *,
-    as_json: bool,
-    force: bool = False,
-    is_stage: bool = False,
-    more: Mapping[str, Any] | None = None,
+    preview: Preview, url: str | None, jobs: int | None, *, as_json: bool, force: bool = False
 ) -> None:
-    """Print the runs of a sweep, the remaining steps and an estimate of their time.
-
-    Args:
-        is_stage: whether these are a part of the sweep's runs alone.
-        more: what else JSON has.
-    """
+    """Print the runs of a sweep's next stage, the remaining steps and an estimate of their time."""
+    plan = preview.stage.plan
     store = open_existing(url)
     stored = [] if store is None else store.runs.select(newest_first=False)
+    is_stage = preview.stage.is_part
     warnings = [
         *plan.warnings,
         *describe_meeting(plan, store, stored, force=force, is_stage=is_stage),
@@ -105,63 +95,86 @@ def print_plan(
         fits = False
     slots = jobs or plan.executor.capacity()
     left = estimate(plan, store, slots, force=force, records=stored)
+    record = {
+        "name": plan.name,
+        "runs": _run_records(plan, left),
+        "duplicates": _duplicate_records(plan),
+        "states": left.states,
+        **_tally(left),
+        "steps_left": left.steps,
+        "seconds_left": left.seconds,
+        "gpu_hours_left": left.gpu_hours,
+        "runs_without_estimate": left.runs_without_estimate,
+        "sources": left.sources,
+        "jobs": slots,
+        "warnings": warnings,
+        **preview.counts,
+    }
+    if as_json:
+        print_json(record)
+        return
+    _print_runs(record["runs"])
+    _print_duplicates(record["duplicates"])
+    counts = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
+    echo()
+    echo_line(f"sweep {plan.name}: {counted(len(plan.runs), 'run')}, {counts}")
+    echo(describe_remaining(left, slots, fits=fits))
+
+
+def _tally(left: TimeEstimate) -> dict[str, int]:
+    """Return how many runs are done, running and missing."""
+    done = left.states["done"]
+    running = left.states["running"]
+    return {"done": done, "running": running, "missing": len(left.runs) - done - running}
+
+
+def _run_records(plan: Plan, left: TimeEstimate) -> list[Plain]:
+    """Return each run with its state, in JSON types."""
     labels = config_labels(planned.config for planned in plan.runs)
-    done, running = left.states["done"], left.states["running"]
-    tally = {"done": done, "running": running, "missing": len(left.runs) - done - running}
-    duplicates = [
-        {
-            "identity": each.identity,
-            "asked": _as_overrides(each.assignment),
-            "first": _as_overrides(each.first),
-        }
-        for each in plan.duplicates
-    ]
-    records = [
+    return [
         {
             "identity": planned.run.identity,
             "estimator": planned.run.estimator.name,
             "seed": planned.run.seed,
             "steps": planned.run.steps,
-            **run,
+            **state,
             "label": label,
             "config": planned.config,
         }
-        for planned, run, label in zip(plan.runs, left.runs, labels, strict=True)
+        for planned, state, label in zip(plan.runs, left.runs, labels, strict=True)
     ]
-    if as_json:
-        print_json(
-            {
-                "name": plan.name,
-                "runs": records,
-                "duplicates": duplicates,
-                "states": left.states,
-                **tally,
-                "steps_left": left.steps,
-                "seconds_left": left.seconds,
-                "gpu_hours_left": left.gpu_hours,
-                "untold": left.unknown,
-                "sources": left.sources,
-                "jobs": slots,
-                "warnings": warnings,
-                **(more or {}),
-            }
-        )
-        return
+
+
+def _duplicate_records(plan: Plan) -> list[Plain]:
+    """Return each point whose run is there already, in JSON types."""
+    return [
+        {
+            "identity": duplicate.identity,
+            "asked": _as_overrides(duplicate.assignment),
+            "first": _as_overrides(duplicate.first),
+        }
+        for duplicate in plan.duplicates
+    ]
+
+
+def _print_runs(runs: Sequence[Plain]) -> None:
     rows = []
-    for r in records:
-        took = "?" if r["seconds_left"] is None else rough_duration(r["seconds_left"])
-        steps = f"{r['step']}/{r['steps']}"
-        took = took if r["steps_left"] else ""
-        rows.append([r["identity"][:_SHOWN], r["status"], steps, took, r["label"]])
+    for run in runs:
+        seconds_left = ""
+        if run["steps_left"]:
+            seconds = run["seconds_left"]
+            seconds_left = "?" if seconds is None else rough_duration(seconds)
+        steps = f"{run['step']}/{run['steps']}"
+        identity = run["identity"][:_SHOWN]
+        rows.append([identity, run["status"], steps, seconds_left, run["label"]])
     print_table(("identity", "status", "steps", "left", "run"), rows)
+
+
+def _print_duplicates(duplicates: Sequence[Plain]) -> None:
     if duplicates:
         echo(f"\nduplicates, each executed once ({len(duplicates)}):")
-        same = [[d["asked"], d["first"], d["identity"][:_SHOWN]] for d in duplicates]
-        print_table(("given", "same as", "identity"), same)
-    counts = ", ".join(f"{count} {state}" for state, count in tally.items() if count)
-    echo()
-    echo_line(f"sweep {plan.name}: {counted(len(rows), 'run')}, {counts}")
-    echo(describe_remaining(left, slots, fits=fits))
+        rows = [[each["asked"], each["first"], each["identity"][:_SHOWN]] for each in duplicates]
+        print_table(("given", "same as", "identity"), rows)
 
 
 def _as_overrides(assignment: Mapping[str, Any]) -> str:
@@ -187,7 +200,9 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
         return f"{steps}; the time is known when the first run has finished"
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
     room = "" if fits else ", for which this machine has no room"
-    rest = f"; no time estimate for {counted(left.unknown, 'run')}" if left.unknown else ""
+    rest = ""
+    if left.runs_without_estimate:
+        rest = f"; no time estimate for {counted(left.runs_without_estimate, 'run')}"
     took = f"about {rough_duration(left.seconds)}{gpus} with {slots} side by side{room}"
     return f"{steps}, {took} (by {'; '.join(left.sources)}){rest}"
 
@@ -201,7 +216,7 @@ def print_start(
     """Print on stderr what a plan trains, on what, and about how long it takes.
 
     Args:
-        is_stage: as in `print_plan`.
+        is_stage: whether the plan has a part of its sweep's runs alone.
     """
     slots = max(1, min(jobs or plan.executor.capacity(), len(plan.runs)))
     stored = store.runs.select(newest_first=False)
@@ -215,25 +230,22 @@ def print_start(
 def describe_plan(plan: Plan) -> str:
     """Describe what is trained and on what, in a line."""
     runs = [planned.run for planned in plan.runs]
-    own = [run for run in runs if not run.backend.external]  # a command chooses data and model
-    place = ""
-    if own:
+    # A command chooses its data and its model.
+    of_advsweep = [run for run in runs if not run.backend.external]
+    trained_on = ""
+    if of_advsweep:
         tasks = _several((_title(run.task) for run in runs), "tasks")
         models = _several((_title(run.model) for run in runs), "models")
-        place = f"on {tasks} with model {models} "
+        trained_on = f"on {tasks} with model {models} "
     what = _several((run.estimator.name for run in runs), "estimators")
     backends = _several((run.backend.name for run in runs), "backends")
-    steps, prompts, rollouts = (
-        counted(_several((getattr(run, key) for run in runs), "numbers"), word)
-        for key, word in (
-            ("steps", "step"),
-            ("prompts_per_step", "prompt"),
-            ("drawn_size", "rollout"),
-        )
-    )
-    line = f"{what} {place}(backend {backends}): {steps} of {prompts} x {rollouts}"
-    tokens = max((run.backend.completion_tokens(run) for run in own), default=0)
-    line += f" of at most {tokens:,} tokens" if tokens > 1 else ""
+    steps = counted(_several((run.steps for run in runs), "numbers"), "step")
+    prompts = counted(_several((run.prompts_per_step for run in runs), "numbers"), "prompt")
+    rollouts = counted(_several((run.drawn_size for run in runs), "numbers"), "rollout")
+    line = f"{what} {trained_on}(backend {backends}): {steps} of {prompts} x {rollouts}"
+    tokens = max((run.backend.completion_tokens(run) for run in of_advsweep), default=0)
+    if tokens > 1:
+        line += f" of at most {tokens:,} tokens"
     if plan.name is None:
         return f"Training {line}"
     return f"sweep {plan.name}: {counted(len(runs), 'run')} of {line}"
@@ -247,155 +259,77 @@ def _title(component: object) -> str:
 
 def _several(values: Iterable[object], what: str) -> str:
     """List different values, or count them where they are many."""
-    found = list(dict.fromkeys(map(str, values)))
-    return f"{len(found)} {what}" if len(found) > _NAMES else ", ".join(found)
+    different = list(dict.fromkeys(map(str, values)))
+    if len(different) > _NAMES:
+        return f"{len(different)} {what}"
+    return ", ".join(different)
 
 
-# What `advsweep sweep` can be given
-
-
-@dataclass
-class Sweep:
-    """A sweep of combinations.
-
-    Attributes:
-        plan: its runs.
-        more: what its result has besides the outcome, for `--format json`.
-        lacks_choice: whether an arm was executed to its end and no value could be chosen for it.
-        standing: how a race stands after its execution.
-    """
-
-    plan: Plan
-    more: dict[str, Any] = field(default_factory=dict)
-    lacks_choice: bool = False
-    standing: RaceRecord | None = None
-
-    def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
-        """Print the runs, what is done, and how long the rest takes."""
-        if self.plan.race is not None and not as_json:
-            echo_line(f"sweep {self.plan.name} is a race: these are all runs that it may need.")
-        print_plan(self.plan, url, jobs, force=force, as_json=as_json)
-
-    def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
-        """Train what is missing."""
-        if self.plan.race is not None:
-            return self.race(plan_race(self.plan), store, jobs, policy)
-        print_start(self.plan, store, jobs, force=force)
-        return execution.execute(self.plan, store, jobs=jobs, force=force, policy=policy)
-
-    def race(self, plan: Plan, store: Store, jobs: int | None, policy: Policy) -> SweepResult:
-        """Train runs of a race until it is over, or a queue has those of the next round."""
-
-        def run(stage: Plan, record: RaceRecord) -> SweepResult:
-            self.plan = stage
-            print_start(stage, store, jobs, is_stage=True)
-            echo_line(record.title, err=True)
-            return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
-
-        outcome = execute_race(plan, store, run)
-        self.standing = read_race(store, self.plan.name or "")
-        assert self.standing is not None
-        self.more["race"] = self.standing.plain()
-        if outcome.submitted or outcome.queued:
-            warn("Start the same sweep again once these runs are done: the race goes on.")
-        return outcome
+# Sweeps
 
 
 def plan_sweep(
     overrides: Sequence[str], config_dirs: Sequence[Path], name: str | None, *, fetch: bool
-) -> Sweep:
-    """Plan a tuned sweep or plain combinations, whichever the sweep file asks for.
+) -> SweepStrategy:
+    """Plan a sweep, and check the names of what decides it.
 
     Raises:
         ConfigError: something does not fit, such as a declared outcome that is no column.
     """
-    found: Sweep
-    if tuning := plan_tuning(overrides, config_dirs=config_dirs, name=name, fetch=fetch):
-        found = TunedSweep(tuning.test, tuning=tuning)
-    else:
-        found = Sweep(make_plan(overrides, config_dirs=config_dirs, name=name, fetch=fetch))
-    if (race := found.plan.race) is not None:
-        plan_race(found.plan)  # refuses what it cannot compare
-        if find_metric(race.metric) is None and not found.plan.runs[0].run.backend.external:
-            names = [metric.name for metrics in read_catalogue().values() for metric in metrics]
-            raise UnknownNameError(
-                f"sweep.race.metric: runs have no metric '{race.metric}'; "
-                f"{nearest(race.metric, names)}"
-            )
-    if "outcomes" in found.plan.spec:
+    sweep = strategies.plan_sweep(overrides, config_dirs=config_dirs, name=name, fetch=fetch)
+    plan = sweep.plan
+    if plan.race is not None and not plan.runs[0].run.backend.external:
+        _check_race_metric(plan.race)
+    if "outcomes" in plan.spec:
         from advsweep.report.data.columns import parse_outcomes  # loads pandas
 
-        parse_outcomes(found.plan.spec["outcomes"], "sweep.outcomes")
-    return found
+        parse_outcomes(plan.spec["outcomes"], "sweep.outcomes")
+    return sweep
 
 
-# Tuned sweeps
+def _check_race_metric(race: Race) -> None:
+    """Refuse a metric that no run has.
 
-
-@dataclass
-class TunedSweep(Sweep):
-    """A sweep whose arms find the value of a key first, on seeds of their own."""
-
-    tuning: Tuning = field(kw_only=True)
-
-    def print(self, url: str | None, jobs: int | None, *, force: bool, as_json: bool) -> None:
-        tuning = self.tuning
-        record = tuning.read(open_existing(url))
-        grid = [(arm.name, each.value) for arm in record.arms for each in arm.grid]
-        plan = tuning.plan_test(record) if record.is_complete else tuning.plan(grid)
-        more = {
-            "tune": record.plain(),
-            "tuning_runs": len(grid) * len(record.seeds),
-            "most_tuning_runs": len(tuning.first) * len(record.seeds) + tuning.extra_runs,
-            "test_runs": len(tuning.test.runs),
-        }
-        if not as_json:
-            print_warnings(w for w in tuning.test.warnings if w not in plan.warnings)
-            echo_line(self._describe_size())
-            print_tuning(record)
-            echo()
-        print_plan(plan, url, jobs, as_json=as_json, is_stage=True, more=more)
-
-    def execute(self, store: Store, jobs: int | None, policy: Policy, force: bool) -> SweepResult:
-        tuning = self.tuning
-
-        def run(stage: Plan) -> SweepResult:
-            self.plan = stage
-            print_start(stage, store, jobs, is_stage=True)
-            if stage.name == tuning.tuning_name:
-                values = {planned.assignment[tuning.tune.key] for planned in stage.runs}
-                listed = ", ".join(f"{value:g}" for value in sorted(values))
-                echo_line(f"values of {tuning.tune.key}: {listed}", err=True)
-            return execution.execute(stage, store, jobs=jobs, force=False, policy=policy)
-
-        echo_line(self._describe_size(), err=True)
-        record, outcome = execute_tuning(tuning, store, run)
-        is_stopped = outcome is not None and (outcome.stopped or outcome.halted)
-        if record.is_complete and not is_stopped:
-            echo_line(record.text, err=True)
-            plan = tuning.plan_test(record)
-            outcome = (
-                run(plan) if plan.race is None else self.race(plan_race(plan), store, jobs, policy)
-            )
-        assert outcome is not None
-        if not record.is_complete and (outcome.submitted or outcome.queued):
-            warn("Start the same sweep again once these runs are done: it chooses and goes on.")
-        self.more["tune"] = record.plain()
-        if without := [a.name for a in record.arms if record.is_complete and a.chosen is None]:
-            self.lacks_choice = True
-            warn(
-                f"no value of {record.key} could be chosen for {', '.join(without)}, which "
-                f"therefore has no test runs; `advsweep status {record.sweep}` says why"
-            )
-        return outcome
-
-    def _describe_size(self) -> str:
-        tuning, tune = self.tuning, self.tuning.tune
-        arms, seeds = counted(len(tuning.arms), "arm"), counted(len(tune.tuning_seeds), "seed")
-        first = counted(len(tuning.first) * len(tune.tuning_seeds), "tuning run")
-        more = tuning.extra_runs
-        grown = f", and at most {more} more where the best value is at an edge" if more else ""
-        return (
-            f"sweep {tuning.name}: {first} ({arms} x {len(tune.values)} values of {tune.key} x "
-            f"{seeds}){grown}; then {counted(len(tuning.test.runs), 'test run')}"
+    Raises:
+        UnknownNameError: the message has the nearest names.
+    """
+    if find_metric(race.metric) is None:
+        names = [metric.name for metrics in read_catalogue().values() for metric in metrics]
+        raise UnknownNameError(
+            f"sweep.race.metric: runs have no metric '{race.metric}'; {nearest(race.metric, names)}"
         )
+
+
+def print_sweep(
+    sweep: SweepStrategy, url: str | None, jobs: int | None, *, force: bool, as_json: bool
+) -> None:
+    """Print the runs of a sweep, what is done, and how long the rest takes."""
+    preview = sweep.preview(open_existing(url))
+    if not as_json:
+        print_warnings(preview.warnings)
+        for text in preview.texts:
+            echo_line(text)
+        if preview.tuning is not None:
+            print_tuning(preview.tuning)
+            echo()
+    print_plan(preview, url, jobs, as_json=as_json, force=force)
+
+
+def train_sweep(
+    sweep: SweepStrategy, store: Store, jobs: int | None, policy: Policy, *, force: bool
+) -> SweepOutcome:
+    """Train what is missing of a sweep; print on stderr what happens."""
+
+    def train(stage: Stage) -> SweepResult:
+        print_start(stage.plan, store, jobs, force=force, is_stage=stage.is_part)
+        if stage.text:
+            echo_line(stage.text, err=True)
+        return execution.execute(stage.plan, store, jobs=jobs, force=force, policy=policy)
+
+    def say(text: str) -> None:
+        echo_line(text, err=True)
+
+    outcome = sweep.execute(store, train, say)
+    for remark in outcome.remarks:
+        warn(remark)
+    return outcome

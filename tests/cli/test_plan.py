@@ -15,6 +15,7 @@ from advsweep.errors import ConfigError
 from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.strategies import PlainSweep
 from advsweep.tasks.base import Problem
 from tests.cli.conftest import FAKE
 
@@ -74,7 +75,8 @@ def test_a_table_is_for_people(invoke, planned):
 
 def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
     plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", "resources.gpus=0.5"])
-    print_plan(plan, str(fake_folder / "advsweep.db"), 2, as_json=False)
+    preview = PlainSweep(plan).preview(None)
+    print_plan(preview, str(fake_folder / "advsweep.db"), 2, as_json=False)
     # Machines without GPUs say so.
     last = (
         capsys.readouterr().out.splitlines()[-1].replace(", for which this machine has no room", "")

@@ -17,8 +17,8 @@ from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.progress import read_status
 from advsweep.sweep.racing import execute_race, plan_race
-from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.strategies import train_sweep
 from tests.sweep.test_tuning import BANDIT, StoppedError, sweep_writer
 
 SWEEP = {
@@ -158,7 +158,9 @@ def test_the_arms_of_a_tuned_sweep_race_at_their_choices(write, store):
     planned = plan_sweep(
         [write(tune=tune, controls=None, common={"task.seed": "seed"})], (), None, fetch=False
     )
-    assert planned.execute(store, 2, Policy(), force=False).exit_code == 0
+    outcome = train_sweep(planned, store)
+    assert outcome.exit_code == 0
+    assert outcome.race == read_race(store, "raced")
     chosen = {arm.name: arm.chosen for arm in store.sweeps.tuning("raced").arms}
     runs = store.runs.select(sweep="raced")
     assert {(r.estimator, r.config["optimizer"]["lr"]) for r in runs} == set(chosen.items())

@@ -81,25 +81,26 @@ def sweep(
     )
     given += ["sweep.race=true"] if race else []
     planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
-    if force and (planned.plan.race is not None or type(planned) is not plans.Sweep):
+    if force and planned.always_resumes:
         raise ConfigError(
             "--force: a tuned sweep always resumes, as a race does; start a new one with another "
             "--name"
         )
     as_json = output_format == "json"
     if dry_run:
-        planned.print(store, jobs, force=force, as_json=as_json)
+        plans.print_sweep(planned, store, jobs, force=force, as_json=as_json)
         return
     plans.print_warnings(planned.plan.warnings)
     planned.plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
-        outcome = planned.execute(opened, jobs, policy, force)
+        outcome = plans.train_sweep(planned, opened, jobs, policy, force=force)
+        plan, result = outcome.plan, outcome.result
         if as_json:
-            print_json({**execution.outcome_record(planned.plan, outcome), **planned.more})
+            print_json({**execution.outcome_record(plan, result), **outcome.plain()})
         else:
-            for sentence in runs.describe_no_signal(opened, outcome.run_ids):
+            for sentence in runs.describe_no_signal(opened, result.run_ids):
                 echo_line(sentence, err=True)
-            if planned.standing is not None:
-                runs.print_race(planned.standing)
-            execution.print_outcome(planned.plan, outcome, store)
-    raise typer.Exit(outcome.exit_code or int(planned.lacks_choice))
+            if outcome.race is not None:
+                runs.print_race(outcome.race)
+            execution.print_outcome(plan, result, store)
+    raise typer.Exit(outcome.exit_code)

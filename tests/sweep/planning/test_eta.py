@@ -25,7 +25,7 @@ def finish(store, run_id, step, status, seconds):
 def test_without_a_store_all_is_missing_and_nothing_tells_the_time(plan):
     left = estimate(plan("seed=0,1"), None, slots=2)
     assert (left.states, left.steps, left.seconds) == ({"missing": 2}, 40, None)
-    assert (left.unknown, left.sources, left.gpu_hours) == (2, [], None)
+    assert (left.runs_without_estimate, left.sources, left.gpu_hours) == (2, [], None)
 
 
 def test_time_goes_by_earlier_runs_of_the_same_shape(plan, store):
@@ -35,7 +35,7 @@ def test_time_goes_by_earlier_runs_of_the_same_shape(plan, store):
     # The one before took half a second per step: 10 s for each of two, side by side.
     assert (left.states, left.steps) == ({"done": 1, "missing": 5}, 100)
     assert [run["seconds_left"] for run in left.runs] == [0, 10, 10, None, None, None]
-    assert (left.seconds, left.sources, left.unknown) == (10.0, [EARLIER], 3)
+    assert (left.seconds, left.sources, left.runs_without_estimate) == (10.0, [EARLIER], 3)
 
 
 def test_each_state_of_the_store_is_told(plan, store):
