@@ -1,4 +1,4 @@
-"""What becomes of runs: exit codes of workers, events of a scheduler, and its result."""
+"""Exit codes of workers, scheduler events and the sweep's result."""
 
 from __future__ import annotations
 

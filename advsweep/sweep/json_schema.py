@@ -13,6 +13,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,108 +39,150 @@ TEMPLATE = Path(__file__).with_name("sweep_file.yaml")
 _INTERPOLATION = {"$ref": "#/$defs/interpolation"}
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """The schemas of what a config consists of.
+
+    Attributes:
+        choices: of the names of each group.
+        nodes: of the mapping of each group that holds components.
+        values: of each key, dotted.
+    """
+
+    choices: dict[str, Plain]
+    nodes: dict[str, Plain]
+    values: dict[str, Plain]
+
+
 def make_schema(groups: ConfigGroups) -> Plain:
     """Return the schema of sweep files and presets (`method/NAME.yaml`).
 
     They set keys for all runs, and list runs under `sweep`.
     """
-    values = component_fields(RunParameters, groups.compose({}))
-    nodes: dict[str, Plain] = {}
-    choices: dict[str, Plain] = {}
-    for group in sorted(groups.names - {"experiment"}):
-        registry = groups.registries.get(group)
-        names = [] if registry is None else [*registry.names(), *sorted(registry.aliases)]
-        choices[group] = {"enum": list(dict.fromkeys([*groups.members(group), *names]))}
-        if registry is None:
-            continue
-        found: dict[str, list[Plain]] = {}
-        for cls in registry.classes():
-            given = groups.member_values(group, cls.name)
-            for key, field in component_fields(cls, given).items():
-                found.setdefault(key, []).append(field)
-        values |= {f"{group}.{key}": _merged(fields) for key, fields in found.items()}
-        own = {key: {"$ref": f"#/$defs/{group}.{key}"} for key in found}
-        nodes[group] = {
-            "description": f"the {group}: a name, or a mapping of its keys",
-            "anyOf": [{"enum": names}, _closed({"name": {"enum": names}, **own})],
-        }
+    parts = _make_parts(groups)
     schema: Plain = read_yaml(TEMPLATE)
     schema["description"] = f"Made by advsweep {__version__}: advsweep schema"
-    schema["properties"] |= nodes | {key: {"$ref": f"#/$defs/{key}"} for key in PARAMETERS}
+    parameters = {key: {"$ref": f"#/$defs/{key}"} for key in PARAMETERS}
+    schema["properties"] |= parts.nodes | parameters
     definitions = schema["$defs"]
-    definitions |= values
+    definitions |= parts.values
     keys: dict[str, Plain] = {}
-    for key, value in {**choices, **values}.items():
-        definitions[f"swept-{key}"] = _swept(key, value, group=key in choices)
+    for key, value in {**parts.choices, **parts.values}.items():
+        definitions[f"swept-{key}"] = _swept(key, value, group=key in parts.choices)
         keys[key] = {"$ref": f"#/$defs/swept-{key}"}
-    # Keys may follow those whose values are mappings, as in `task.verifier.deadline`.
-    nested = [
-        re.escape(key)
-        for key, value in values.items()
-        if "." in key and any(form.get("type") == "object" for form in value["anyOf"])
-    ]
+    nested = _nested_pattern(parts.values)
     for name in ("keys", "when", "block"):
         definitions[name] |= _closed({**definitions[name]["properties"], **keys})
-        definitions[name]["patternProperties"] = {rf"^({'|'.join(nested)})\.": {}}
-    entries = {f"override /{group}": _nullable(choice) for group, choice in choices.items()}
-    controls = [
-        component_schema(cls, groups.member_values(CONTROL, cls.name))
-        for cls in groups.registries[CONTROL].classes()
-        if cls.name != "none"
-    ]
-    known = {"enum": [control["properties"]["name"]["const"] for control in controls]}
+        definitions[name]["patternProperties"] = {nested: {}}
+    entries = {f"override /{group}": _nullable(names) for group, names in parts.choices.items()}
+    controls = _control_schemas(groups)
+    control_names = {"enum": [control["properties"]["name"]["const"] for control in controls]}
 
     definitions["call"]["pattern"] = CALL.pattern
     definitions["choices"] = _closed(entries)
-    definitions["control"] = {"anyOf": [known, *controls]}
+    definitions["control"] = {"anyOf": [control_names, *controls]}
     definitions["race"] = _closed(component_fields(Race))
     definitions["tune"] |= _closed(component_fields(Tune) | {"set": {"$ref": "#/$defs/keys"}})
 
     return schema
 
 
-def component_schema(cls: type[Component], given: Mapping[str, Any]) -> Plain:
+def _make_parts(groups: ConfigGroups) -> _Parts:
+    """Return the schemas of all groups and keys."""
+    parts = _Parts({}, {}, component_fields(RunParameters, groups.compose({})))
+    for group in sorted(groups.names - {"experiment"}):
+        registry = groups.registries.get(group)
+        if registry is None:
+            parts.choices[group] = {"enum": list(dict.fromkeys(groups.members(group)))}
+            continue
+        names = [*registry.names(), *sorted(registry.aliases)]
+        parts.choices[group] = {"enum": list(dict.fromkeys([*groups.members(group), *names]))}
+        fields: dict[str, list[Plain]] = {}
+        for cls in registry.classes():
+            file_values = groups.member_values(group, cls.name)
+            for key, field in component_fields(cls, file_values).items():
+                fields.setdefault(key, []).append(field)
+        for key, of_components in fields.items():
+            parts.values[f"{group}.{key}"] = _merged(of_components)
+        references = {key: {"$ref": f"#/$defs/{group}.{key}"} for key in fields}
+        parts.nodes[group] = {
+            "description": f"the {group}: a name, or a mapping of its keys",
+            "anyOf": [{"enum": names}, _closed({"name": {"enum": names}, **references})],
+        }
+    return parts
+
+
+def _nested_pattern(values: Mapping[str, Plain]) -> str:
+    """Return a pattern of keys that follow those whose values are mappings.
+
+    Such as `task.verifier.deadline`.
+    """
+    mappings = []
+    for key, value in values.items():
+        if "." in key and any(form.get("type") == "object" for form in value["anyOf"]):
+            mappings.append(re.escape(key))
+    return rf"^({'|'.join(mappings)})\."
+
+
+def _control_schemas(groups: ConfigGroups) -> list[Plain]:
+    """Return the schema of each control arm."""
+    return [
+        component_schema(cls, groups.member_values(CONTROL, cls.name))
+        for cls in groups.registries[CONTROL].classes()
+        if cls.name != "none"
+    ]
+
+
+def component_schema(cls: type[Component], file_values: Mapping[str, Any]) -> Plain:
     """Return the schema of a mapping with a component's name and fields."""
-    fields = {"name": {"const": cls.name}, **component_fields(cls, given)}
+    fields = {"name": {"const": cls.name}, **component_fields(cls, file_values)}
     return {**_closed(fields), "required": ["name"]}
 
 
 def component_fields(
-    cls: type[Component], given: Mapping[str, Any] = types.MappingProxyType({})
+    cls: type[Component], file_values: Mapping[str, Any] = types.MappingProxyType({})
 ) -> dict[str, Plain]:
     """Return the schema of each field of a component.
 
     Args:
-        given: values of its file, which replace defaults.
+        file_values: values of its file, which replace defaults.
     """
-    hints, fields = field_types(cls), cls.__dataclass_fields__
-    found = {}
-    for each in parameters(cls, given):
-        name, default = each["name"], each["default"]
-        forms = list(_forms(hints[name], option_of(fields[name])))
+    hints = field_types(cls)
+    schemas: dict[str, Plain] = {}
+    for parameter in parameters(cls, file_values):
+        name = parameter["name"]
+        default = parameter["default"]
+        forms = list(_forms(hints[name], option_of(cls.__dataclass_fields__[name])))
+        schema: Plain = {"description": parameter["help"]}
         # A field without a default has None there, which its type does not take.
-        known = {} if default is None and {"type": "null"} not in forms else {"default": default}
-        text = [] if {"type": "string"} in forms else [_INTERPOLATION]
-        found[name] = {"description": each["help"], **known, "anyOf": [*forms, *text]}
-    return found
+        if default is not None or {"type": "null"} in forms:
+            schema["default"] = default
+        schema["anyOf"] = forms
+        if {"type": "string"} not in forms:
+            schema["anyOf"] = [*forms, _INTERPOLATION]
+        schemas[name] = schema
+    return schemas
 
 
 def _merged(fields: list[Plain]) -> Plain:
     """Return the schema of a key that several components have; each may take other values."""
     forms: list[Plain] = []
-    for form in (form for field in fields for form in field["anyOf"]):
-        if form not in forms:
-            forms.append(form)
-    meaning = "; ".join(dict.fromkeys(field["description"] for field in fields))
+    for field in fields:
+        for form in field["anyOf"]:
+            if form not in forms:
+                forms.append(form)
+    merged: Plain = {"description": "; ".join(dict.fromkeys(f["description"] for f in fields))}
     defaults = [field["default"] for field in fields if "default" in field]
-    same = bool(defaults) and all(default == defaults[0] for default in defaults)
-    known = {"default": defaults[0]} if same else {}
-    return {"description": meaning, **known, "anyOf": forms}
+    if defaults and all(default == defaults[0] for default in defaults):
+        merged["default"] = defaults[0]
+    merged["anyOf"] = forms
+    return merged
 
 
 def _forms(hint: Any, option: Option) -> Iterable[Plain]:
     """Yield the schemas of the values that fit a type, as `components.check` has it."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     bounds = {
         "minimum": option.ge,
         "exclusiveMinimum": option.gt,
@@ -147,6 +190,7 @@ def _forms(hint: Any, option: Option) -> Iterable[Plain]:
         "exclusiveMaximum": option.lt,
     }
     within = {name: bound for name, bound in bounds.items() if bound is not None}
+    choices = list(choices_of(hint))
     if hint is Any:
         yield {}
     elif origin in (types.UnionType, typing.Union):
@@ -156,16 +200,20 @@ def _forms(hint: Any, option: Option) -> Iterable[Plain]:
         yield {"type": "array", "items": {"anyOf": [*_forms(args[0], option), _INTERPOLATION]}}
     elif origin is dict:
         yield {"type": "object", "additionalProperties": {"anyOf": [*_forms(args[1], option)]}}
-    elif texts := [*choices_of(hint)]:
+    elif choices:
         # YAML reads a choice such as 1 as a number.
-        yield {"enum": [*texts, *(int(text) for text in texts if text.isdecimal())]}
+        yield {"enum": [*choices, *(int(text) for text in choices if text.isdecimal())]}
     elif hint is float:
         yield {"type": "number", **within}
-        if infinite := [text for text, number in INFINITIES.items() if option.admits(number)]:
+        infinite = [text for text, number in INFINITIES.items() if option.admits(number)]
+        if infinite:
             yield {"type": "string", "pattern": f"^({'|'.join(map(re.escape, infinite))})$"}
     elif not issubclass(hint, Component):  # Built in Python, never written in a file.
-        names = {bool: "boolean", int: "integer", str: "string", types.NoneType: "null"}
-        yield {"type": names[hint], **(within if hint is int else {})}
+        names = {bool: "boolean", str: "string", types.NoneType: "null"}
+        if hint is int:
+            yield {"type": "integer", **within}
+        else:
+            yield {"type": names[hint]}
 
 
 def _swept(key: str, value: Plain, *, group: bool) -> Plain:

@@ -33,8 +33,6 @@ LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
 BAR = 12  # characters of the bar
 
-# The metrics whose sum is the time of a training step, in seconds.
-
 # Number of a run's newest steps from which its speed is computed.
 RECENT_STEPS = 20
 
@@ -61,7 +59,7 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def varying_keys(configs: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Return what tells each config apart beside estimator and seed, such as `group_size=16`."""
+    """Return what tells each config apart besides estimator and seed, such as `group_size=16`."""
     configs = list(configs)
     # Runs of a plan share equal nodes: each is flattened once, known by its mark.
     marks = [[_mark(key, value) for key, value in config.items()] for config in configs]
@@ -99,24 +97,25 @@ def _varying(
         mark: tuple((key, value) for key, value in flat if key.endswith(".name"))
         for mark, flat in leaves_of.items()
     }
-    names: dict[str, set[str]] = {}
     # Between two estimators nearly every key varies: only like runs are compared.
     groups: dict[tuple[str, ...], set[_Mark]] = {}
     for each in marks:
         components = [pair for mark in each for pair in components_of[mark]]
         group = groups.setdefault(tuple(value for _, value in components), set())
         group.update(each)
-    for pairs in components_of.values():
-        for key, value in pairs:
-            names.setdefault(key, set()).add(value)
-    vary = {key for key, values in names.items() if len(values) > 1 and key != "estimator.name"}
+    vary = _with_several_values(components_of.values()) - {"estimator.name"}
     for group in groups.values():
-        values_of: dict[str, set[str]] = {}
-        for mark in group:
-            for key, value in leaves_of[mark]:
-                values_of.setdefault(key, set()).add(value)
-        vary |= {key for key, values in values_of.items() if len(values) > 1}
+        vary |= _with_several_values(leaves_of[mark] for mark in group)
     return vary - {"seed", "control.name"}  # labels have both anyway
+
+
+def _with_several_values(listed: Iterable[Sequence[tuple[str, str]]]) -> set[str]:
+    """Return the keys that have different values in lists of keys and values."""
+    values_of: dict[str, set[str]] = defaultdict(set)
+    for pairs in listed:
+        for key, value in pairs:
+            values_of[key].add(value)
+    return {key for key, values in values_of.items() if len(values) > 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +200,7 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
     Runs that one process trains together wait for each other: each step takes as long as the
     steps of all of them.
     """
-    own: dict[int, float] = {}
+    alone: dict[int, float] = {}
     for run in running:
         times: dict[str, list[float]] = defaultdict(list)
         for name, _, seconds in store.metrics.points(
@@ -209,11 +208,11 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
         ):
             times[name].append(seconds)
         if times:
-            own[run.id] = sum(map(fmean, times.values()))
+            alone[run.id] = sum(map(fmean, times.values()))
     of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)
     for run in running:
-        of_process[run.host, run.pid] += own.get(run.id, 0.0)
-    return {run.id: of_process[run.host, run.pid] for run in running if run.id in own}
+        of_process[run.host, run.pid] += alone.get(run.id, 0.0)
+    return {run.id: of_process[run.host, run.pid] for run in running if run.id in alone}
 
 
 def bar_line(share: float, parts: Sequence[str]) -> str:
@@ -222,8 +221,22 @@ def bar_line(share: float, parts: Sequence[str]) -> str:
     done = int(BAR * min(1, share))
     line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
     for part in parts[1:]:
-        line += f", {part}" if len(line) + 2 + len(part) <= width else ""
+        if len(line) + 2 + len(part) <= width:
+            line += f", {part}"
     return line[:width]
+
+
+def _describe_states(progress: SweepProgress, ends: Mapping[EventKind, int]) -> list[str]:
+    """Return how many runs are in each state; empty states are left out, but for `running`."""
+    counts = {
+        "running elsewhere": len(progress.waiting),
+        "to come": progress.queued,
+        "failed": ends[EventKind.FAILED],
+        "interrupted": ends[EventKind.INTERRUPTED],
+        "pruned": ends[EventKind.PRUNED],
+    }
+    parts = [f"{count} {state}" for state, count in counts.items() if count]
+    return [f"{len(progress.active)} running", *parts]
 
 
 @contextmanager
@@ -267,14 +280,16 @@ class View:
             self._skipped += 1
             return
         self.say_skipped()
-        run, reason = event.run, f": {event.message}" if event.message else ""
+        run = event.run
+        reason = f": {event.message}" if event.message else ""
         label = printable_line(self._labels.get(run.identity, run.estimator))
         self._say(f"run {run.id} ({label}) {event.kind.value}{reason}")
 
     def say_skipped(self) -> None:
         """Print how many runs were skipped since the last time."""
         if self._skipped:
-            skipped, self._skipped = self._skipped, 0
+            skipped = self._skipped
+            self._skipped = 0
             self._say(f"{skipped} of {len(self._labels)} runs were done before")
 
     def clear(self) -> None:
@@ -292,36 +307,16 @@ class View:
         if time.monotonic() - self._updated < interval:
             return
         self._updated = time.monotonic()
-        ends = Counter(kind for kind, _ in self._last.values())
-        parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {len(self._labels)} done"]
         running = self._store.runs.select(ids=list(progress.active))
-        trained = sum(run.steps for kind, run in self._last.values() if kind in _COMPLETE)
-        trained += sum(run.step for run in running)
-        # At this session's end a failed run is what it is: nothing of it is left to train.
-        has_failed = [run for kind, run in self._last.values() if kind is EventKind.FAILED]
-        trained += sum(run.step for run in has_failed)
-        left = self._steps - trained - sum(run.steps - run.step for run in has_failed)
-        self._begin = began, before = self._begin or (self._updated, trained)
-        if trained > before and left > 0:  # at this session's speed, evaluations included
-            speed = (trained - before) / (self._updated - began)
-            parts += [f"about {rough_duration(left / speed)} left"]
-        parts += [f"{len(progress.active)} running"]
-        for count, what in (
-            (len(progress.waiting), "running elsewhere"),
-            (progress.queued, "to come"),
-            (ends[EventKind.FAILED], "failed"),
-            (ends[EventKind.INTERRUPTED], "interrupted"),
-            (ends[EventKind.PRUNED], "pruned"),
-        ):
-            parts += [f"{count} {what}"] if count else []
-        rewards = self._store.metrics.last_values(progress.active[:SHOWN_RUNS], [REWARD_MEAN])
-        for run in running[:SHOWN_RUNS]:
-            in_training = run.stage in (None, "training")
-            stage = f"training {run.step}/{run.steps}" if in_training else run.stage
-            reward = rewards.get(run.id, {}).get(REWARD_MEAN)
-            parts.append(
-                f"run {run.id} {stage}" + ("" if reward is None else f" reward {reward:.3f}")
-            )
+        trained, left = self._count_steps(running)
+        ends = Counter(kind for kind, _ in self._last.values())
+        done = ends[EventKind.DONE] + ends[EventKind.SKIPPED]
+        parts = [f"{done} of {len(self._labels)} done"]
+        time_left = self._describe_time_left(trained, left)
+        if time_left:
+            parts.append(time_left)
+        parts += _describe_states(progress, ends)
+        parts += self._describe_running(running[:SHOWN_RUNS])
         parts = [printable_line(part) for part in parts]
         if not self._is_terminal:
             self._say(", ".join(parts))
@@ -329,6 +324,44 @@ class View:
         # A line that wraps could not be written anew. The cursor goes back to its start, where
         # messages of others begin.
         self._write(f"\r\x1b[K{bar_line(trained / self._steps, parts)}\r")
+
+    def _count_steps(self, running: Sequence[RunRecord]) -> tuple[int, int]:
+        """Return how many steps are done, and how many are left to do."""
+        trained = sum(run.step for run in running)
+        skipped = 0
+        for kind, run in self._last.values():
+            if kind in _COMPLETE:
+                trained += run.steps
+            # At this session's end a failed run is what it is: nothing of it is left to train.
+            elif kind is EventKind.FAILED:
+                trained += run.step
+                skipped += run.steps - run.step
+        return trained, self._steps - trained - skipped
+
+    def _describe_time_left(self, trained: int, left: int) -> str:
+        """Return the time for the steps left at this session's speed, evaluations included."""
+        if self._begin is None:
+            self._begin = self._updated, trained
+        began, trained_before = self._begin
+        if trained <= trained_before or left <= 0:
+            return ""
+        speed = (trained - trained_before) / (self._updated - began)
+        return f"about {rough_duration(left / speed)} left"
+
+    def _describe_running(self, running: Sequence[RunRecord]) -> list[str]:
+        """Return how far each run is, with its reward."""
+        rewards = self._store.metrics.last_values([run.id for run in running], [REWARD_MEAN])
+        parts = []
+        for run in running:
+            stage = run.stage
+            if stage in (None, "training"):
+                stage = f"training {run.step}/{run.steps}"
+            part = f"run {run.id} {stage}"
+            reward = rewards.get(run.id, {}).get(REWARD_MEAN)
+            if reward is not None:
+                part += f" reward {reward:.3f}"
+            parts.append(part)
+        return parts
 
     def _say(self, line: str) -> None:
         """Print a permanent line."""

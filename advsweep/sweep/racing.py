@@ -6,6 +6,7 @@ next (`advsweep.store.races`), so that an interrupted race goes on where it was,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ def plan_race(plan: Plan) -> Plan:
     """Return the plan of a race with its arms in the spec.
 
     Raises:
-        ConfigError: so few seeds settle nothing, or the runs have no such pass@k.
+        ConfigError: so few seeds cannot reach significance, or the runs have no such pass@k.
     """
     race = plan.race
     assert race is not None
@@ -44,19 +45,21 @@ def plan_race(plan: Plan) -> Plan:
                 f"sweep.race.metric: expected one of {', '.join(scores)}, which evaluation.k "
                 f"makes, got '{race.metric}'"
             )
-    levels = [level_of(len(arms), race.alpha, baseline=known) for known in (True, len(arms) == 2)]
-    least = first_look(min(levels))
+    to_baseline = level_of(len(arms), race.alpha, baseline=True)
+    to_best = level_of(len(arms), race.alpha, baseline=len(arms) == 2)
+    least = first_look(min(to_baseline, to_best))
     if race.most < least:
         raise ConfigError(
-            f"sweep.race.most: expected at least {least} seeds, as fewer settle nothing between "
-            f"{len(arms)} arms at alpha {race.alpha:g}, got {race.most}"
+            f"sweep.race.most: expected at least {least} seeds, as fewer cannot reach "
+            f"significance with {len(arms)} arms at alpha {race.alpha:g}, got {race.most}"
         )
-    configs = [own[0].config for own in arms.values()]
+    configs = [runs[0].config for runs in arms.values()]
     listed = []
-    for own, config, keys in zip(arms.values(), configs, varying_keys(configs), strict=True):
+    for runs, config, keys in zip(arms.values(), configs, varying_keys(configs), strict=True):
         name = " ".join([titled(config["estimator"]["name"], config), *keys])
-        listed.append({"name": name, "runs": [planned.run.identity for planned in own]})
-    return replace(plan, spec={**plan.spec, RACE_KEY: {"settings": race.plain(), "arms": listed}})
+        listed.append({"name": name, "runs": [planned.run.identity for planned in runs]})
+    node = {"settings": race.plain(), "arms": listed}
+    return replace(plan, spec={**plan.spec, RACE_KEY: node})
 
 
 def execute_race(
@@ -81,6 +84,10 @@ def execute_race(
     store.sweeps.add(plan.name, {**plan.spec, "settings": plan.settings()})
     results: list[SweepResult] = []
     tried: set[str] = set()
+    # Several ways to evaluate one training have one identity.
+    runs_of: dict[str, list[PlannedRun]] = defaultdict(list)
+    for planned in plan.runs:
+        runs_of[planned.run.identity].append(planned)
     while True:
         record = read_race(store, plan.name)
         assert record is not None
@@ -89,5 +96,5 @@ def execute_race(
         if not wanted or (results and results[-1].is_cut_short):
             return SweepResult.of_stages(results)
         tried.update(wanted)
-        runs = [each for identity in wanted for each in plan.runs if each.run.identity == identity]
+        runs = [planned for identity in wanted for planned in runs_of[identity]]
         results.append(run(replace(plan, runs=runs, duplicates=()), record))

@@ -35,8 +35,8 @@ def handle_stop_signals(handler: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         handler()
 
-    taken = [n for n in _SCHEDULER_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in taken}
+    handled = [n for n in _SCHEDULER_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:
@@ -78,14 +78,15 @@ class StopRequest:
         """Requests a stop, from any thread."""
         # The first reason counts: it is what the run's record will say.
         self.reason = self.reason or reason
-        # Only a signal interrupts whatever the main thread is busy with.
+        # Only a signal interrupts what the main thread is busy with.
         os.kill(os.getpid(), signal.SIGTERM)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Marks a block that a request ends by `RunStopped`; an earlier request, at its start."""
         # The flag is set before the check: a signal in between raises by itself.
-        outer, self._interruptible = self._interruptible, True
+        outer = self._interruptible
+        self._interruptible = True
         try:
             if self.reason is not None:
                 self._raise(self.reason)
@@ -100,7 +101,8 @@ class StopRequest:
     @contextmanager
     def shielded(self) -> Iterator[None]:
         """Marks a block within an interruptible one that no request interrupts."""
-        outer, self._interruptible = self._interruptible, False
+        outer = self._interruptible
+        self._interruptible = False
         try:
             yield
         finally:

@@ -1,11 +1,12 @@
 """Tuned sweeps: each arm finds its own value of a key, and is then tested with other seeds.
 
-The tuning runs are a sweep of their own. The choice follows from their results in the store and
+The tuning runs are another sweep. The choice follows from their results in the store and
 from the grid of the sweep file; what the store says of an earlier choice is not read.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from advsweep.sweep.planning.plan import Change, Plan, make_plan
 from advsweep.sweep.registry import config_groups
 
 if TYPE_CHECKING:
+    from advsweep.config.groups import ConfigGroups
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import SweepResult
 
@@ -39,7 +41,7 @@ class Tuning:
         arms: the keys of each arm's tuning runs by its name, without the seed and the tuned key.
         names: the name of the arm of each run of the sweep, by the text of its keys.
         test: the plan of the test runs, without values of the tuned key.
-        make: plans other runs in the place of those of the sweep.
+        make: plans other runs in place of the sweep's.
     """
 
     tune: Tune
@@ -76,18 +78,18 @@ class Tuning:
             ConfigError: an arm cannot have a value.
         """
         tune = self.tune
-        made = [
-            (name, value, {**self.arms[name], tune.key: value, SEED: seed})
+        points_of = {
+            (name, value): [
+                {**self.arms[name], tune.key: value, SEED: seed} for seed in tune.tuning_seeds
+            ]
             for name, value in wanted
-            for seed in tune.tuning_seeds
-        ]
-        plan = self.make(lambda _: [each for *_, each in made])
-        found = [(planned.assignment, planned.run.identity) for planned in plan.runs]
-        found += [(duplicate.assignment, duplicate.identity) for duplicate in plan.duplicates]
-        identities = {_text(assignment): identity for assignment, identity in found}
-        self._identities.update({(name, value): [] for name, value in wanted})
-        for name, value, assignment in made:
-            self._identities[name, value].append(identities[_text(assignment)])
+        }
+        plan = self.make(lambda _: list(itertools.chain.from_iterable(points_of.values())))
+        identities = {_text(planned.assignment): planned.run.identity for planned in plan.runs}
+        for duplicate in plan.duplicates:
+            identities[_text(duplicate.assignment)] = duplicate.identity
+        for arm_value, points_of_value in points_of.items():
+            self._identities[arm_value] = [identities[_text(point)] for point in points_of_value]
         return replace(plan, name=self.tuning_name)
 
     def plan_test(self, record: TuningRecord) -> Plan:
@@ -129,8 +131,7 @@ class Tuning:
         """
         runs: dict[str, RunRecord] = {}
         measured: Mapping[int, float] = {}
-        sweeps = [] if store is None else [sweep.name for sweep in store.sweeps.select()]
-        if store is not None and self.tuning_name in sweeps:
+        if store is not None and self._has_begun(store):
             runs = store.runs.by_identity(self.tuning_name)
             ids = [run.id for run in runs.values()]
             measured = store.metrics.means(ids, self.tune.metric, last=1)
@@ -139,10 +140,11 @@ class Tuning:
             if (name, value) not in self._identities:
                 self.plan([(name, value)])
             identities = self._identities[name, value]
-            found = [runs[each] for each in identities if each in runs]
-            state = state_of(found, len(identities), measured)
-            is_done = state is ValueState.DONE
-            scores = tuple(measured[run.id] for run in found) if is_done else ()
+            replicates = [runs[identity] for identity in identities if identity in runs]
+            state = state_of(replicates, len(identities), measured)
+            if state is not ValueState.DONE:
+                return TunedValue(value=value, state=state, scores=())
+            scores = tuple(measured[run.id] for run in replicates)
             return TunedValue(value=value, state=state, scores=scores)
 
         return TuningRecord(
@@ -154,20 +156,23 @@ class Tuning:
             arms=[self._read_arm(name, result) for name in self.arms],
         )
 
+    def _has_begun(self, store: Store) -> bool:
+        return any(sweep.name == self.tuning_name for sweep in store.sweeps.select())
+
     def _read_arm(self, name: str, result: Callable[[str, float], TunedValue]) -> TunedArm:
         tune = self.tune
-        found = {value: result(name, value) for value in tune.values}
+        results = {value: result(name, value) for value in tune.values}
         # The grid grows from the results alone, so that a resumed sweep grows it alike.
         while True:
-            grid = [found[value] for value in sorted(found)]
+            grid = [results[value] for value in sorted(results)]
             if any(each.state is ValueState.OPEN for each in grid):
                 return TunedArm(name=name, grid=grid)
             best = tune.best({each.value: each.score for each in grid})
-            more = None if best is None else tune.beyond(sorted(found), best)
-            if more is None or len(found) == len(tune.values) + tune.extend:
+            more = None if best is None else tune.beyond(sorted(results), best)
+            if more is None or len(results) == len(tune.values) + tune.extend:
                 return TunedArm(name=name, grid=grid, chosen=best)
             try:
-                found[more] = result(name, more)
+                results[more] = result(name, more)
             except ConfigError:  # the arm cannot have that value
                 return TunedArm(name=name, grid=grid, chosen=best)
 
@@ -203,14 +208,49 @@ def plan_tuning(
 ) -> Tuning | None:
     """Plan the tuning that a sweep file asks for; None without one.
 
-    All runs are built and checked: those of the first grid, and the test runs.
+    All runs are built and checked: the first grid's, and the test runs.
 
     Raises:
         ConfigError: something does not fit. Nothing was started.
     """
     texts = list(overrides)
-    parsed = parse_overrides(texts)
     groups = config_groups(config_dirs)
+    space = _read_space(groups, texts)
+    if space is None:
+        return None
+    tune, listed = space
+
+    def make(change: Change) -> Plan:
+        return make_plan(texts, groups=groups, name=name, fetch=fetch, change=change)
+
+    test = make(lambda listed: listed)
+    seeds_of_both = {planned.run.seed for planned in test.runs} & set(tune.tuning_seeds)
+    if seeds_of_both:
+        raise ConfigError(
+            f"sweep.tune.seeds: expected other seeds than those of the test runs, got "
+            f"{min(seeds_of_both)} in both"
+        )
+    arms = {_text(arm_of(point)): arm_of(point) for point in listed}
+    names = dict(zip(arms, _names(list(arms.values())), strict=True))
+    tuning = Tuning(
+        tune=tune,
+        arms={names[text]: keys for text, keys in _tuning_keys(tune, arms, test).items()},
+        names=names,
+        test=test,
+        make=make,
+    )
+    first = tuning.plan(tuning.first)
+    warnings = [*first.warnings, *_warn_of_shared_problems(first, test)]
+    return replace(tuning, test=replace(test, warnings=warnings))
+
+
+def _read_space(groups: ConfigGroups, texts: Sequence[str]) -> tuple[Tune, list[Assignment]] | None:
+    """Return what is tuned, and the points of the sweep; None without a tuning.
+
+    Raises:
+        ConfigError: there are several sweep files, or something else sets the tuned key.
+    """
+    parsed = parse_overrides(texts)
     with groups:
         nodes = [node for _, node in sweep_nodes(groups, parsed)]
         if not any(isinstance(node, Mapping) and node.get("tune") for node in nodes):
@@ -226,62 +266,50 @@ def plan_tuning(
             f"sweep.tune.key: expected a key that nothing else sets, got '{tune.key}', which "
             "the sweep sets"
         )
+    return tune, listed
 
-    def make(change: Change) -> Plan:
-        return make_plan(texts, groups=groups, name=name, fetch=fetch, change=change)
 
-    test = make(lambda listed: listed)
-    if twice := {planned.run.seed for planned in test.runs} & set(tune.tuning_seeds):
-        raise ConfigError(
-            f"sweep.tune.seeds: expected other seeds than those of the test runs, got "
-            f"{min(twice)} in both"
-        )
-    arms = {_text(arm_of(point)): arm_of(point) for point in listed}
-    names = dict(zip(arms, _names(list(arms.values())), strict=True))
-    own = dict(arms)
+def _tuning_keys(tune: Tune, arms: Mapping[str, Assignment], test: Plan) -> dict[str, Assignment]:
+    """Return the keys of each arm's tuning runs, by the text of the arm."""
+    keys = dict(arms)
     for planned in test.runs:
         if isinstance(planned.config["task"].get(SEED), int):
             # A seed of the task draws the problems. If that is the run's, they differ already.
             text = _text(arm_of(planned.assignment))
-            own[text] = {**arms[text], "task.seed": tune.tuning_seeds[0]}
-    tuning = Tuning(
-        tune=tune,
-        arms={names[text]: {**arm, **tune.set} for text, arm in own.items()},
-        names=names,
-        test=test,
-        make=make,
-    )
-    first = tuning.plan(tuning.first)
-    shared = _problems(first).keys() & _problems(test).keys()
-    warnings = [
-        f"sweep.tune: the tuning runs of task '{_problems(first)[each]}' have the problems of the "
+            keys[text] = {**arms[text], "task.seed": tune.tuning_seeds[0]}
+    return {text: {**arm_keys, **tune.set} for text, arm_keys in keys.items()}
+
+
+def _warn_of_shared_problems(tuning: Plan, test: Plan) -> list[str]:
+    """Return a warning for each task whose tuning runs have the problems of the test runs."""
+    labels = _problems(tuning)
+    shared = labels.keys() & _problems(test).keys()
+    return [
+        f"sweep.tune: the tuning runs of task '{labels[each]}' have the problems of the "
         f"test runs; set others for them, such as another split, under sweep.tune.set"
         for each in sorted(shared)
     ]
-    return replace(tuning, test=replace(test, warnings=[*first.warnings, *warnings]))
 
 
 def _problems(plan: Plan) -> dict[str, str]:
     """Return the labels of a plan's tasks by what tells their problems apart, where known."""
     runs = [planned.run for planned in plan.runs]
-    known = [run.task for run in runs if not (run.backend.external or run.absent)]
-    return {repr(identity_of(task)): task.label for task in known}
+    tasks = [run.task for run in runs if not (run.backend.external or run.absent)]
+    return {repr(identity_of(task)): task.label for task in tasks}
 
 
 def _names(arms: Sequence[Assignment]) -> list[str]:
     """Name arms by the keys in which they differ, such as `grpo group_size=8`."""
-    keys = {key for arm in arms for key in arm}
-    vary = {key for key in keys if len({repr(arm.get(key)) for arm in arms}) > 1}
-    plain = ("estimator", "method")
-    return [
-        " ".join(
-            str(value) if key in plain else f"{key}={value}"
-            for key, value in arm.items()
-            if key in vary or key in plain
-        )
-        or "all runs"
-        for arm in arms
-    ]
+    names = []
+    for arm in arms:
+        words = []
+        for key, value in arm.items():
+            if key in ("estimator", "method"):
+                words.append(str(value))
+            elif any(repr(other.get(key)) != repr(value) for other in arms):
+                words.append(f"{key}={value}")
+        names.append(" ".join(words) or "all runs")
+    return names
 
 
 def _text(assignment: Assignment) -> str:
@@ -295,7 +323,8 @@ def check_metric(store: Store, sweep: str, metric: str, key: str) -> None:
         UnknownNameError: the message names the key that has the metric.
     """
     for run in store.runs.select(sweep=sweep, status=Status.DONE, limit=1):
-        if metric not in (metrics := store.metrics.names(run.id)):
+        metrics = store.metrics.names(run.id)
+        if metric not in metrics:
             raise UnknownNameError(
                 f"{key}: run {run.id} has no metric '{metric}'; {nearest(metric, metrics)}"
             )
@@ -319,24 +348,29 @@ def execute_tuning(
     Raises:
         UnknownNameError: the runs have no such metric.
     """
-    outcome: SweepResult | None = None
+    last_round: SweepResult | None = None
     tried: set[tuple[str, float]] = set()
     spec = {**tuning.test.spec, "settings": tuning.test.settings()}
     while True:
         record = tuning.read(store)
         # For `status` and reports; the choice itself is always made from the runs.
         store.sweeps.add(tuning.name, {**spec, TUNE_KEY: record.plain()})
-        known = {each.state for arm in record.arms for each in arm.grid}
-        if known - {ValueState.OPEN} == {ValueState.UNMEASURED}:
+        states = {each.state for arm in record.arms for each in arm.grid}
+        if states - {ValueState.OPEN} == {ValueState.UNMEASURED}:
             check_metric(store, tuning.tuning_name, record.metric, "sweep.tune.metric")
-        wanted = []
-        for arm in record.arms:
-            states = [ValueState.OPEN]
-            if arm.chosen is None and not arm.is_open:
-                states.append(ValueState.FAILED)
-            wanted += [(arm.name, each.value) for each in arm.grid if each.state in states]
-        wanted = [each for each in wanted if each not in tried]
-        if not wanted or (outcome is not None and outcome.is_cut_short):
-            return record, outcome
+        wanted = [each for each in _values_to_train(record) if each not in tried]
+        if not wanted or (last_round is not None and last_round.is_cut_short):
+            return record, last_round
         tried.update(wanted)
-        outcome = run(tuning.plan(wanted))
+        last_round = run(tuning.plan(wanted))
+
+
+def _values_to_train(record: TuningRecord) -> list[tuple[str, float]]:
+    """Return the open values of each arm; those that failed as well where an arm has no choice."""
+    wanted = []
+    for arm in record.arms:
+        states = [ValueState.OPEN]
+        if arm.chosen is None and not arm.is_open:
+            states.append(ValueState.FAILED)
+        wanted += [(arm.name, each.value) for each in arm.grid if each.state in states]
+    return wanted

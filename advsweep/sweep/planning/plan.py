@@ -4,13 +4,14 @@
 (`advsweep.config.sweep_file`), each point of a space is composed to a config
 (`advsweep.config.compose`), and each config is built (`advsweep.backends.build`).
 
-`check_effects` refuses a run that cannot train anything, and warns of settings without effect.
+A run that cannot train anything is refused, and settings without effect are warned of
+(`advsweep.sweep.planning.effects`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +22,19 @@ from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import Assignment, Race, points
+from advsweep.config.space import Assignment, Race, Space, points
 from advsweep.config.sweep_file import read_spaces
-from advsweep.errors import BatchError, ConfigError, counted
+from advsweep.errors import ConfigError
 from advsweep.store.sweeps import METHODS
 from advsweep.sweep.early_stopping import Stopping
 from advsweep.sweep.executors.base import Executor
+from advsweep.sweep.planning.effects import check_effects, ineffective_rule
 from advsweep.sweep.registry import SETTINGS, config_groups
 from advsweep.sweep.tracking.base import Tracking
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.config.overrides import Override
 
 
 # Replaces the runs of a sweep by others.
@@ -97,7 +100,7 @@ class Plan:
     @property
     def absent(self) -> Sequence[str]:
         """The data that this machine lacks and without which some of its runs cannot start."""
-        return sorted({place for planned in self.runs for place in planned.run.absent})
+        return sorted({data for planned in self.runs for data in planned.run.absent})
 
     def check(self) -> None:
         """Refuse what this machine or the user does not allow. Nothing is started.
@@ -145,56 +148,82 @@ def make_plan(
     """
     texts = list(overrides)
     parsed = parse_overrides(texts)
-    for override in parsed if single else ():
-        if override.swept:
-            raise ConfigError(
-                f"{override.text}: expected one value, as a run has one, got a sweep over "
-                f"{len(override.values)}; sweep over them with `advsweep sweep`"
-            )
+    if single:
+        _refuse_values(parsed)
     with groups or config_groups(config_dirs) as groups:
         spaces = read_spaces(groups, parsed)
         listed = change(list(points(spaces)))
-        if not listed:
-            raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
-        if single and len(listed) > 1:
-            raise ConfigError(
-                f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(listed)}; "
-                f"start it with `advsweep sweep`"
-            )
+        _check_number(listed, spaces, single=single)
         composer = PointComposer(groups, listed, {o.key for o in parsed})
         built, nodes, warnings = _build_runs(composer, listed, fetch=fetch)
-    races = [space.race for space in spaces if space.race]
-    if races and len(spaces) > 1:
-        raise ConfigError(f"sweep.race: expected one sweep file, got {len(spaces)}")
-    outcomes = list(dict.fromkeys(outcome for space in spaces for outcome in space.outcomes))
+    race = _race_of(spaces)
     settings = {key: SETTINGS[key].build(nodes[key], where=key) for key in SETTINGS}
     runs, duplicates = _unique(built, listed)
     executor = settings["executor"]
     executor.prepare(settings["resources"], [planned.run for planned in runs])
     if not single:
-        reason = ineffective_rule(settings["stopping"], [p.run for p in runs])
-        warnings += [reason] if reason else []
-        identities = "".join(sorted({planned.run.identity for planned in runs}))
-        by_content = f"sweep-{hashlib.sha256(identities.encode()).hexdigest()[:8]}"
-        name = name or "+".join(s.name for s in spaces if s.name) or by_content
+        reason = ineffective_rule(settings["stopping"], [planned.run for planned in runs])
+        if reason:
+            warnings.append(reason)
     return Plan(
-        name=None if single else name,
+        name=None if single else name or _default_name(spaces, runs),
         runs=runs,
         duplicates=duplicates,
         executor=executor,
         stopping=settings["stopping"],
         tracking=settings["tracking"],
-        spec=_spec(texts, runs, outcomes),
+        spec=_spec(texts, spaces, runs),
         warnings=warnings,
-        race=races[0] if races else None,
+        race=race,
     )
 
 
-def _spec(texts: list[str], runs: Sequence[PlannedRun], outcomes: list[str]) -> Plain:
+def _refuse_values(overrides: Iterable[Override]) -> None:
+    """Refuse several values of a key, for a single run."""
+    for override in overrides:
+        if override.swept:
+            raise ConfigError(
+                f"{override.text}: expected one value, as a run has one, got a sweep over "
+                f"{len(override.values)}; sweep over them with `advsweep sweep`"
+            )
+
+
+def _check_number(listed: Sequence[Assignment], spaces: Sequence[Space], *, single: bool) -> None:
+    """Refuse a sweep without runs, and several runs where one is wanted."""
+    if not listed:
+        raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
+    if single and len(listed) > 1:
+        raise ConfigError(
+            f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(listed)}; "
+            f"start it with `advsweep sweep`"
+        )
+
+
+def _race_of(spaces: Sequence[Space]) -> Race | None:
+    """Return how the runs of the sweep race; None without a race."""
+    races = [space.race for space in spaces if space.race]
+    if not races:
+        return None
+    if len(spaces) > 1:
+        raise ConfigError(f"sweep.race: expected one sweep file, got {len(spaces)}")
+    return races[0]
+
+
+def _default_name(spaces: Sequence[Space], runs: Sequence[PlannedRun]) -> str:
+    """Return the names in the sweep files, or else a hash of the runs."""
+    names = [space.name for space in spaces if space.name]
+    if names:
+        return "+".join(names)
+    identities = "".join(sorted({planned.run.identity for planned in runs}))
+    return f"sweep-{hashlib.sha256(identities.encode()).hexdigest()[:8]}"
+
+
+def _spec(texts: list[str], spaces: Iterable[Space], runs: Sequence[PlannedRun]) -> Plain:
     """Return what the store keeps of a sweep."""
     spec: Plain = {"overrides": texts, "runs": len(runs)}
+    outcomes = dict.fromkeys(outcome for space in spaces for outcome in space.outcomes)
     if outcomes:
-        spec["outcomes"] = outcomes
+        spec["outcomes"] = list(outcomes)
     methods = {
         planned.run.config_hash: planned.assignment["method"]
         for planned in runs
@@ -217,7 +246,8 @@ def _build_runs(
         ConfigError: a run cannot be built; several errors come as one message.
     """
     built: list[Run] = []
-    errors, warnings = MessageCounts(len(listed)), MessageCounts(len(listed))
+    errors = MessageCounts(len(listed))
+    warnings = MessageCounts(len(listed))
     settings: Plain = {}
     cache = BuildCache()
     loaded: dict[str, Plain] = {}
@@ -225,14 +255,7 @@ def _build_runs(
     for point in listed:
         try:
             config, values = composer.config(point)
-            own = {key: config[key] for key in SETTINGS if key in config}
-            for key in own.keys() | settings.keys():
-                if settings and own.get(key) != settings.get(key):
-                    raise ConfigError(
-                        f"{key}: expected the same for all runs of a sweep, as it is no part of a "
-                        f"run, got {settings.get(key)} and {own.get(key)}"
-                    )
-            settings = own
+            settings = _same_settings(settings, config)
             config.pop("sweep", None)
             if "evaluation.n" in values and "evaluation.k" not in values:
                 config["evaluation"], changes = with_fitting_k(config["evaluation"])
@@ -251,12 +274,34 @@ def _build_runs(
     return built, nodes, [*composer.partial_keys, *warnings.lines("warnings")]
 
 
+def _same_settings(earlier: Plain, config: Plain) -> Plain:
+    """Return the nodes of a config that set the sweep.
+
+    Args:
+        earlier: the nodes of the runs before; empty for the first one.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    settings = {key: config[key] for key in SETTINGS if key in config}
+    if not earlier:
+        return settings
+    for key in settings.keys() | earlier.keys():
+        if settings.get(key) != earlier.get(key):
+            raise ConfigError(
+                f"{key}: expected the same for all runs of a sweep, as it is no part of a "
+                f"run, got {earlier.get(key)} and {settings.get(key)}"
+            )
+    return settings
+
+
 def _loaded(node: Any, loaded: dict[str, Plain]) -> Any:
     """Return a backend's node, completed with the files that it names; each is read once."""
     name = name_of(node)
     if name not in BACKENDS:
         return node  # `build_run` says so.
-    if (text := repr(node)) not in loaded:
+    text = repr(node)
+    if text not in loaded:
         plain = dict(node) if isinstance(node, Mapping) else {"name": name}
         loaded[text] = BACKENDS.get(name).load_node(plain)
     return loaded[text]
@@ -270,14 +315,15 @@ def with_fitting_k(node: Mapping[str, Any]) -> tuple[Plain, list[str]]:
     """
     # Built with the largest n, to know the default of k; everything else is checked later.
     default = EVALUATIONS.get(node["name"])().k
-    n, ks = node["n"], node.get("k", default)
+    n = node["n"]
+    ks = node.get("k", default)
     if not isinstance(n, int) or not any(k > n for k in ks):
         return {**node}, []
     fitting = sorted({*(k for k in ks if k <= n), n})
-    before, after = (", ".join(map(str, each)) for each in (ks, fitting))
-    return {**node, "k": fitting}, [
-        f"evaluation.k: {after} instead of {before}, as evaluation.n is {n}"
-    ]
+    before = ", ".join(map(str, ks))
+    after = ", ".join(map(str, fitting))
+    message = f"evaluation.k: {after} instead of {before}, as evaluation.n is {n}"
+    return {**node, "k": fitting}, [message]
 
 
 def _unique(
@@ -300,115 +346,3 @@ def _unique(
         else:
             unique[key] = PlannedRun(run, config, assignment)
     return list(unique.values()), duplicates
-
-
-def check_effects(run: Run, given: Mapping[str, Any], known: dict[Any, str]) -> Iterator[str]:
-    """Generate a warning for each setting of a run without effect.
-
-    Args:
-        given: the values that were set for the run, by dotted key.
-        known: what was found of runs before, to be kept for the next one: checks of runs that
-            are alike are made once.
-
-    Raises:
-        ConfigError: the run cannot train anything; the message names the key.
-    """
-    kind = (
-        repr(run.estimator),
-        repr(run.rollout),
-        run.group_size,
-        run.prompts_per_step,
-        run.task.reward_range,
-        run.task.is_binary,
-        run.generation.is_greedy,
-        run.steps,
-    )
-    if kind not in known:
-        known[kind] = _no_advantages(run)
-    optimizer = run.optimizer
-    if known[kind] and (optimizer.decays_weights or run.objective.moves_alone):
-        yield f"{known[kind]}; only other terms of the objective, and weight decay, train"
-    elif known[kind]:
-        remedy = "expected sampling that can differ"
-        if not run.generation.is_greedy:
-            remedy = "change group_size, the estimator or its fields"
-        raise ConfigError(f"{known[kind]}, so that nothing would be trained; {remedy}")
-    if optimizer.match in ("max_advantage", "mass") and optimizer.scale_invariant:
-        raise ConfigError(
-            f"optimizer.match: the steps of '{optimizer.name}' do not depend on the size of "
-            f"advantages, so that match={optimizer.match} would make them differ by the "
-            f"factor of the rates; expected match=step, which makes the steps equal, "
-            f"match=none, or optimizer=sgd"
-        )
-    unread = run.rollout.provides - run.estimator.needs - run.estimator.uses
-    if unread and not run.rollout.selects:
-        yield (
-            f"rollout: estimator '{run.estimator.name}' does not read the {', '.join(unread)} "
-            f"that '{run.rollout.name}' draws"
-        )
-    if optimizer.warmup_steps > run.steps:
-        yield (
-            f"optimizer.warmup_steps: the learning rate never rises to lr, as "
-            f"{optimizer.warmup_steps} is above steps={run.steps}"
-        )
-    if run.evaluation.every >= run.steps and "evaluation.every" in given:
-        yield (
-            f"evaluation.every: only the evaluations before and after training are made, as "
-            f"{run.evaluation.every} is not below steps={run.steps}"
-        )
-    if beyond := [step for step in run.evaluation.at if step > run.steps]:
-        yield (
-            f"evaluation.at: no evaluation is made after step {beyond[0]}, which is above "
-            f"steps={run.steps}"
-        )
-
-
-def ineffective_rule(stopping: Stopping, runs: Sequence[Run]) -> str:
-    """Say why a rule for early stopping can stop none of the runs; empty if it can."""
-    longest = max(run.steps for run in runs)
-    if stopping.rule() is None or any(map(stopping.is_due, range(1, longest))):
-        return ""
-    return (
-        f"stopping: rule '{stopping.name}' judges no run, as its first judgement would be later "
-        f"than step {longest - 1}"
-    )
-
-
-def _no_advantages(run: Run) -> str:
-    """Say why no rollout can have an advantage; empty if one can.
-
-    Raises:
-        ConfigError: the rollout policy never keeps a group.
-    """
-    from advsweep.diagnostics.probes import groups_kept, has_advantages, representative_groups
-
-    low, high = run.task.reward_range
-    size, name, greedy = run.group_size, run.estimator.name, run.generation.is_greedy
-    groups = representative_groups(size, low, high, binary=run.task.is_binary, alike=greedy)
-    kept, why = groups_kept(run.rollout, groups, run.prompts_per_step)
-    if not len(kept):
-        raise ConfigError(
-            f"rollout: policy '{run.rollout.name}' keeps no group of {counted(size, 'rollout')}, "
-            f"whatever their rewards are{f' ({why})' if why else ''}; change group_size or its "
-            f"fields, or take another policy"
-        )
-    alone = run.prompts_per_step == 1
-    try:
-        if has_advantages(run.estimator, kept, total_steps=run.steps, alone=alone):
-            return ""
-    except BatchError:
-        return ""  # it may still accept the groups of a training
-    except Exception as error:  # an estimator of another package may raise anything
-        raise ConfigError(
-            f"estimator: '{name}' raised {type(error).__name__}: {error}, for groups of {size}; "
-            f"fix its code"
-        ) from error
-    if greedy:
-        return (
-            f"generation: it always takes the likeliest token, and to groups of equal rewards "
-            f"estimator '{name}' gives advantages of 0 alone"
-        )
-    return (
-        f"group_size: estimator '{name}' gives advantages of 0 alone to groups of {size} with "
-        f"rewards from {low:g} to {high:g}"
-    )

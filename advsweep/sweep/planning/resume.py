@@ -95,7 +95,7 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
     values = {}
     with config_groups() as groups:
         for override in parse_overrides(overrides):
-            group, _, rest = override.key.partition(".")
+            group, _, field = override.key.partition(".")
             if group not in settings:
                 raise ConfigError(
                     f"{override.text}: expected a key of {' or '.join(settings)}, as the config "
@@ -103,7 +103,7 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
                 )
             if override.swept or override.deleted:
                 raise ConfigError(f"{override.text}: expected {override.key}=VALUE with one value")
-            if rest:
+            if field:
                 groups.check_key(override.key)
                 values[override.key] = override.values[0]
             else:
@@ -165,7 +165,7 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
     Raises:
         ConfigError: a run has another identity now, or the settings do not fit.
     """
-    # Trained on under the old identity, later steps would be those of another component.
+    # Trained on under the old identity, later steps would come from another component.
     planned = [PlannedRun(stored_run(record), record.config) for record in records]
     built = {
         group: SETTINGS[group].build(node, where=group)

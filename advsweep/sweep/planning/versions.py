@@ -64,14 +64,18 @@ def describe_meeting(
     changed = describe_changed_code(plan, store)
     replaced = replaced_runs(plan, records)
     if replaced:
-        are, them = ("is", "it") if len(replaced) == 1 else ("are", "them")
+        verb, pronoun = ("is", "it") if len(replaced) == 1 else ("are", "them")
         changed.append(
-            f"{counted(len(replaced), 'run')} of sweep {plan.name} that never started {are} no "
-            f"longer part of it, as the code changed since; this plan has {them} anew"
+            f"{counted(len(replaced), 'run')} of sweep {plan.name} that never started {verb} no "
+            f"longer part of it, as the code changed since; this plan has {pronoun} anew"
         )
-    lines = [*changed, *([] if force else _kept_values(plan, records))]
+    lines = list(changed)
+    if not force:
+        lines += _kept_values(plan, records)
     # Runs of other code join a sweep as well, and have their line.
-    return lines if changed or is_stage else [*lines, *_joined_sweep(plan, records)]
+    if not changed and not is_stage:
+        lines += _joined_sweep(plan, records)
+    return lines
 
 
 def replaced_runs(plan: Plan, records: Iterable[RunRecord]) -> list[int]:
@@ -105,22 +109,24 @@ def _as_key(config: Mapping[str, Any]) -> str:
 def _kept_values(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
     """Return a line on runs that are done, or being trained, with other values than the plan's.
 
-    Such values change no result, so that a run counts as done whatever they are.
+    Such values change no result, so that a run counts as done with any of them.
     """
-    over = (Status.DONE, Status.RUNNING)
-    stored = {record.identity: record for record in records if record.status in over}
+    kept = (Status.DONE, Status.RUNNING)
+    stored = {record.identity: record for record in records if record.status in kept}
     differing: dict[str, str] = {}
     ids: set[int] = set()
     for planned in plan.runs:
         record = stored.get(planned.run.identity)
         if record is None or record.config == planned.config:
             continue
-        given = dict(leaves(planned.config))
+        planned_values = dict(leaves(planned.config))
         for key, value in leaves(record.config):
-            # Evaluations have identities of their own: missing ones are made.
-            if key.startswith("evaluation.") or given.get(key, value) == value:
+            # Evaluations have their own identities: missing ones are made.
+            if key.startswith("evaluation.") or planned_values.get(key, value) == value:
                 continue
-            differing.setdefault(key, f"{key}={as_text(value)} (given: {as_text(given[key])})")
+            differing.setdefault(
+                key, f"{key}={as_text(value)} (given: {as_text(planned_values[key])})"
+            )
             ids.add(record.id)
     if not ids:
         return []
@@ -133,9 +139,10 @@ def _kept_values(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
 
 def _joined_sweep(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
     """Return a line if the plan adds runs to a sweep that has others."""
-    known = {record.identity for record in records if plan.name in record.sweeps}
+    stored = {record.identity for record in records if plan.name in record.sweeps}
     planned = {each.run.identity for each in plan.runs}
-    others, new = len(known - planned), len(planned - known)
+    others = len(stored - planned)
+    new = len(planned - stored)
     if not others or not new or plan.race is not None:
         return []
     return [
@@ -171,30 +178,31 @@ class _Older:
         for record in alike:
             parts = recorded.get(record.id, {})
             for key, part in run.sources.items():
-                place = (key, part.name)
+                component = (key, part.name)
                 if key not in parts:
-                    self._unknown.setdefault(place, {})[record.id] = record
+                    self._unknown.setdefault(component, {})[record.id] = record
                 elif parts[key]["digest"] != part.source.digest:
-                    self._runs.setdefault(place, {})[record.id] = record
+                    self._runs.setdefault(component, {})[record.id] = record
                     changed = _changed_files(part, parts[key]["files"])
-                    self._files.setdefault(place, {}).update(dict.fromkeys(changed))
+                    self._files.setdefault(component, {}).update(dict.fromkeys(changed))
 
     def lines(self) -> list[str]:
         """Return a line for each component."""
-        found = []
+        lines = []
         for (key, name), records in self._runs.items():
             files = first_of(self._files[(key, name)], _LISTED)
-            found.append(
+            named_files = f" ({files})" if files else ""
+            lines.append(
                 f"{title_of(key, name)} changed since {_describe(records)}"
-                f"{f' ({files})' if files else ''}: trained again as new runs; the old ones stay"
+                f"{named_files}: trained again as new runs; the old ones stay"
             )
         for (key, name), records in self._unknown.items():
-            found.append(
+            lines.append(
                 f"{title_of(key, name)}: nobody knows its source in {_describe(records)}, which "
                 "an earlier version of advsweep trained without recording it: trained again as "
                 "new runs; the old ones stay"
             )
-        return found
+        return lines
 
 
 def _changed_files(part: NamedSource, recorded: Any) -> list[str]:
@@ -221,7 +229,8 @@ def _moved_repositories(store: Store, runs: Sequence[Run], done: Mapping[str, in
     now: dict[Path, dict[str, Any] | None] = {}
     moved: dict[tuple[str, str], int] = {}
     for run in runs:
-        folder, run_id = run.backend.program_folder(run), done.get(run.identity)
+        folder = run.backend.program_folder(run)
+        run_id = done.get(run.identity)
         if folder is None or run_id not in recorded:
             continue
         if folder not in now:

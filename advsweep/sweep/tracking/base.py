@@ -50,8 +50,8 @@ Rows = Sequence[tuple[int, Mapping[str, float]]]
 class Track(ABC):
     """One run in a tracker, while it is sent. Its methods may take long and raise anything.
 
-    They are called from one thread, beside that of the scheduler. Texts of records and names of
-    metrics come without control characters, whatever the store holds.
+    They are called from one thread, which is not the scheduler's. Texts of records and names of
+    metrics come without control characters.
     """
 
     last_step: int = -1
@@ -100,9 +100,9 @@ class Tracking(Component, ABC):
         """
         if self.package is None:
             return
-        found = importlib.util.find_spec(self.package)
+        spec = importlib.util.find_spec(self.package)
         # A plain folder of that name, such as the one that wandb makes, has no origin.
-        if found is None or found.origin is None:
+        if spec is None or spec.origin is None:
             raise ConfigError(
                 f"tracking: expected the package {self.package} for '{self.name}', which is not "
                 f"installed; install it with `{extra_command(self.name, self.package)}`"
@@ -161,7 +161,7 @@ def run_key(record: RunRecord) -> str:
 
 
 def identifiers(record: RunRecord) -> Plain:
-    """Return what identifies a run, for trackers that show it beside the config."""
+    """Return what identifies a run, for trackers that show it with the config."""
     return {
         "identity": record.identity,
         "config_hash": record.config_hash,
@@ -175,7 +175,7 @@ def run_tags(record: RunRecord, tags: Iterable[str]) -> list[str]:
 
 
 class Sender:
-    """Sends one run to one tracker; raises StoreError and whatever the tracker raises."""
+    """Sends one run to one tracker; raises StoreError and anything that the tracker raises."""
 
     def __init__(self, store: Store, tracking: Tracking) -> None:
         self._store = store
@@ -239,21 +239,22 @@ def sync(
     """
     failures = 0
     for run in runs:
-        outcome, reason = "sent", ""
         if run.status in _NOT_ENDED:
-            outcome, reason = "left out", f"it is {run.status.value}"
-        elif failures == MAX_FAILURES:
-            outcome, reason = "left out", f"the tracker failed {failures} times in a row before it"
+            yield run.id, "left out", f"it is {run.status.value}"
+            continue
+        if failures == MAX_FAILURES:
+            yield run.id, "left out", f"the tracker failed {failures} times in a row before it"
+            continue
+        try:
+            Sender(store, tracking).send(run, last=True)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
+            failures += 1
+            yield run.id, "failed", _one_line(error)
         else:
-            try:
-                Sender(store, tracking).send(run, last=True)
-                failures = 0
-            except StoreError:
-                raise
-            except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
-                outcome, reason = "failed", _one_line(error)
-                failures += 1
-        yield run.id, outcome, reason
+            failures = 0
+            yield run.id, "sent", ""
 
 
 def last_scores(evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
@@ -271,8 +272,8 @@ def last_scores(evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
     for name, evaluation in newest.items():
         # A store from elsewhere may hold settings or counts that have no scores.
         with contextlib.suppress(KeyError, TypeError, ValueError, AdvsweepError):
-            own = evaluation.scores() | {"step": float(evaluation.step)}
-            scores.update({f"{name}/{key}": value for key, value in own.items()})
+            values = evaluation.scores() | {"step": float(evaluation.step)}
+            scores.update({f"{name}/{key}": value for key, value in values.items()})
     return scores
 
 
@@ -323,13 +324,13 @@ class TrackerClient:
         self._senders: dict[int, Sender] = {}
         """What is not settled yet, by the id of the run."""
         self._targets: dict[int, str] = {}
-        """Names for `export` of all runs that were started: that of the sweep, or the id."""
+        """Names for `export` of all runs that were started: the sweep's, or the id."""
         self._ended: set[int] = set()
         self._failure: str | None = None
         self._is_over = False
 
     def handle(self, event: Event) -> None:
-        """Handle an event of a scheduler; return at once, whatever the tracker does."""
+        """Handle an event of a scheduler; return at once, without waiting for the tracker."""
         if self._is_over or not isinstance(event, RunEvent):
             return
         run = event.run
@@ -385,15 +386,22 @@ class TrackerClient:
                 while not is_last:
                     is_last = self._closing.wait(POLL_SECONDS)
                     for run_id, sender in list(self._senders.items()):
-                        last = is_last or run_id in self._ended
-                        try:
-                            [record] = self._store.runs.select(ids=[run_id])
-                            sender.send(record, last=last)
-                        except NotFoundError:
-                            last = True  # the user has removed it
-                        except StoreError:
-                            continue  # the workers report that
-                        if last:
+                        if self._send(run_id, sender, last=is_last or run_id in self._ended):
                             del self._senders[run_id]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tracker's code may raise anything
             self._failure = _one_line(error)
+
+    def _send(self, run_id: int, sender: Sender, *, last: bool) -> bool:
+        """Send what is new of a run; return whether nothing of it is left to send.
+
+        Args:
+            last: whether the run has ended, or the tracker is being closed.
+        """
+        try:
+            [record] = self._store.runs.select(ids=[run_id])
+            sender.send(record, last=last)
+        except NotFoundError:
+            return True  # the user has removed it
+        except StoreError:
+            return False  # the workers report that
+        return last

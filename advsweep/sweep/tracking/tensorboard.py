@@ -40,10 +40,11 @@ class TensorboardTracking(base.Tracking):
 
     def open(self, record: RunRecord) -> base.Track:
         runs = record.directory.parent
-        place = Path(self.directory).absolute() if self.directory else runs / "tensorboard"
-        make_private_folder(place)
-        make_private_folder(place / record.directory.name)
-        return TensorboardTrack(place / record.directory.name, record)
+        parent = Path(self.directory).absolute() if self.directory else runs / "tensorboard"
+        folder = parent / record.directory.name
+        make_private_folder(parent)
+        make_private_folder(folder)
+        return TensorboardTrack(folder, record)
 
 
 class TensorboardTrack(base.Track):
@@ -56,8 +57,10 @@ class TensorboardTrack(base.Track):
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
         from tensorboard.util.tensor_util import make_tensor_proto
 
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._hparams, self._data = metadata, plugin_data_pb2
+        self._event = event_pb2.Event
+        self._summary = summary_pb2.Summary
+        self._hparams = metadata
+        self._data = plugin_data_pb2
         self._writer = EventFileWriter(str(folder))
         # Readers drop what earlier files have from this step on: the run is written anew.
         self._add(session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))

@@ -77,13 +77,13 @@ class TrackioTrack(base.Track):
             | {"tags": base.run_tags(record, tracking.tags)}
         )
         # trackio reserves keys that begin with an underscore; these it adds in `trackio.init`.
-        own = {
+        added = {
             "_Username": None,
             "_Created": record.created.isoformat(),
             "_Group": base.group_of(record),
         }
         self._config: Plain = {f"config{k}" if k[:1] == "_" else k: v for k, v in shown.items()}
-        self._config |= own
+        self._config |= added
 
     def log(self, rows: base.Rows) -> None:
         shown = [

@@ -1,8 +1,8 @@
 """Calibrations: they find the learning rates of runs with optimizer.match=step.
 
-A calibration is a run of its own, made by `backends.build.calibration_of`: the first steps of the
+A calibration is a separate run, made by `backends.build.calibration_of`: the first steps of the
 runs that need it, trained again with one factor of the learning rate after another, until the
-weights change as far as those of the reference. The reference's own change is the calibration of
+weights change as far as the reference's. The change of the reference is the calibration of
 the reference, shared by all estimators of a seed. The worker of the first run that needs a
 calibration makes it, under a lease; others read its result from the store, or wait for it.
 
@@ -16,9 +16,9 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
     from advsweep.store import Store
 
-# The change of the weights over that of the reference, minus 1.
+# The change of the weights over the reference's change, minus 1.
 ERROR = "optim/match_error"
 
 # The factor of each trial, and the change of the weights with it; steps are trials here.
@@ -70,14 +70,14 @@ def calibrated(store: Store, runs: Sequence[Run], reporter: Reporter) -> list[Ru
         for i, run in enumerate(runs)
         if run.optimizer.match == "step" and not run.optimizer.calibrates
     }
-    found: list[Run | Exception] = list(runs)
+    ready: list[Run | Exception] = list(runs)
     results = calibrate(store, list(wanted.values()), reporter)
     for i, result in zip(wanted, results, strict=True):
         if isinstance(result, Exception):
-            found[i] = result
+            ready[i] = result
         else:
-            found[i] = replace(runs[i], learning_rate_scale=result[0])
-    return found
+            ready[i] = replace(runs[i], learning_rate_scale=result[0])
+    return ready
 
 
 def calibrate(
@@ -89,10 +89,10 @@ def calibrate(
         held: ids of calibrations whose leases this process has; their ends are not recorded.
     """
     references = {run.identity: reference_run(run) for run in calibrations}
-    found = _ensure(store, list(references.values()), {}, reporter, held)
-    targets = {identity: found[run.identity] for identity, run in references.items()}
-    others = [run for run in calibrations if run.identity not in found]
-    results = found | _ensure(store, others, targets, reporter, held)
+    results = _ensure(store, list(references.values()), {}, reporter, held)
+    targets = {identity: results[run.identity] for identity, run in references.items()}
+    others = [run for run in calibrations if run.identity not in results]
+    results |= _ensure(store, others, targets, reporter, held)
     return [results[run.identity] for run in calibrations]
 
 
@@ -108,10 +108,10 @@ def _ensure(
     Args:
         targets: the results of their references, by their own identity; references have none.
     """
-    found: dict[str, Result | Exception] = {
+    results: dict[str, Result | Exception] = {
         i: target for i, target in targets.items() if isinstance(target, Exception)
     }
-    missing = {run.identity: run for run in runs if run.identity not in found}
+    missing = {run.identity: run for run in runs if run.identity not in results}
     new = [new_run(run, run.plain()) for run in missing.values()]
     ids = dict(zip(store.runs.add(new), missing, strict=True))
     waits = False
@@ -120,18 +120,35 @@ def _ensure(
         done = [record.id for record in records if record.status is Status.DONE]
         values = store.metrics.last_values(done, [MATCH_FACTOR, CHANGE_NORM])
         for run_id in done:
-            found[ids.pop(run_id)] = values[run_id][MATCH_FACTOR], values[run_id][CHANGE_NORM]
+            results[ids.pop(run_id)] = values[run_id][MATCH_FACTOR], values[run_id][CHANGE_NORM]
         # One process makes a calibration; the others would find the same factor with more time.
         mine = [i for i in ids if i in held or store.leases.claim(i, Owner.current())]
         made = _make(store, {i: missing[ids[i]] for i in mine}, targets, reporter, held)
         for run_id, result in made.items():
-            found[ids.pop(run_id)] = result
+            results[ids.pop(run_id)] = result
         if ids and not mine:
             if not waits:
                 _log.info("another process makes %d calibrations; waiting for it", len(ids))
             waits = True
             time.sleep(_POLL_SECONDS)
-    return found
+    return results
+
+
+@dataclass
+class Search:
+    """A calibration that this process makes.
+
+    Attributes:
+        target: the result of the reference; None for the reference itself.
+        trials: those that were made, by an earlier process too.
+        factor: the factor of the next trial; None once the search is over.
+    """
+
+    run_id: int
+    run: Run
+    target: Result | None
+    trials: list[Result]
+    factor: float | None = None
 
 
 def _make(
@@ -147,51 +164,23 @@ def _make(
     """
     made: dict[int, Result | Exception] = {}
 
-    def end(run_id: int, result: Result | Exception) -> None:
-        if run_id not in held and isinstance(result, Exception):
-            store.leases.finish(run_id, Status.FAILED, failure=Failure.ERROR, error=str(result))
-        elif run_id not in held:
-            store.leases.finish(run_id, Status.DONE)
-        made[run_id] = result
+    def end(search: Search, result: Result | Exception) -> None:
+        if search.run_id not in held:
+            _record_end(store, search.run_id, result)
+        made[search.run_id] = result
 
     try:
-        searched: dict[int, list[Result]] = {}
-        for run_id in runs:
-            store.runs.set_environment(run_id, describe_environment())
-            # Those of an earlier process: the search goes on where that one ended.
-            earlier: dict[int, dict[str, float]] = defaultdict(dict)
-            for name, number, value in store.metrics.points(run_id, [TRIED, MOVED]):
-                earlier[number][name] = value if math.isfinite(value) else math.inf
-            searched[run_id] = [(each[TRIED], each[MOVED]) for _, each in sorted(earlier.items())]
-        while searched:
-            tried: dict[int, Run] = {}
-            for run_id, trials in list(searched.items()):
-                target = targets.get(runs[run_id].identity)
-                assert not isinstance(target, Exception)
-                factor = next_factor(trials, target)
-                if factor is None:
-                    end(run_id, _conclude(store, run_id, runs[run_id], trials, target))
-                    del searched[run_id]
-                else:
-                    tried[run_id] = replace(runs[run_id], learning_rate_scale=factor)
-            if not tried:
-                break
-            # Side by side: the trials of a stack cost little more than those of one run.
-            some = list(tried.values())
-            progress = partial(reporter.progress, "calibrating", total=some[0].steps)
-            norms = some[0].backend.change_norms(some, reporter, progress)
-            for run_id, outcome in zip(tried, norms, strict=True):
-                if isinstance(outcome, Exception) and not isinstance(outcome, TrainingError):
-                    end(run_id, outcome)
-                    del searched[run_id]
-                    continue
-                # A rate at which the training breaks is too large.
-                moved = math.inf if isinstance(outcome, TrainingError) else outcome
-                factor = tried[run_id].learning_rate_scale
-                searched[run_id].append((factor, moved))
-                number = len(searched[run_id])
-                points = [(TRIED, number, factor), (MOVED, number, moved)]
-                store.metrics.record(run_id, points, stage=f"trial {number}")
+        searches = [_begin_search(store, run_id, run, targets) for run_id, run in runs.items()]
+        while searches:
+            for search in searches:
+                search.factor = next_factor(search.trials, search.target)
+                if search.factor is None:
+                    end(search, _conclude(store, search))
+            searches = [search for search in searches if search.run_id not in made]
+            if searches:
+                for search, error in _try_factors(store, searches, reporter):
+                    end(search, error)
+                searches = [search for search in searches if search.run_id not in made]
     except LeaseLostError as error:
         if held:
             raise
@@ -204,11 +193,63 @@ def _make(
     return made
 
 
-def _conclude(
-    store: Store, run_id: int, run: Run, trials: Trials, target: Result | None
-) -> Result | Exception:
+def _begin_search(
+    store: Store, run_id: int, run: Run, targets: Mapping[str, Result | Exception]
+) -> Search:
+    """Begin a calibration after the trials of an earlier process."""
+    store.runs.set_environment(run_id, describe_environment())
+    target = targets.get(run.identity)
+    assert not isinstance(target, Exception)
+    trials: dict[int, dict[str, float]] = defaultdict(dict)
+    for name, number, value in store.metrics.points(run_id, [TRIED, MOVED]):
+        trials[number][name] = value if math.isfinite(value) else math.inf
+    earlier = [(trial[TRIED], trial[MOVED]) for _, trial in sorted(trials.items())]
+    return Search(run_id, run, target, trials=earlier)
+
+
+def _try_factors(
+    store: Store, searches: Sequence[Search], reporter: Reporter
+) -> Iterator[tuple[Search, Exception]]:
+    """Make one trial of each calibration, side by side, and record it.
+
+    Trials of a stack cost little more than the trials of one run.
+
+    Yields:
+        The calibrations that cannot go on, with the error.
+    """
+    trials = []
+    for search in searches:
+        assert search.factor is not None
+        trials.append(replace(search.run, learning_rate_scale=search.factor))
+    progress = partial(reporter.progress, "calibrating", total=trials[0].steps)
+    norms = trials[0].backend.change_norms(trials, reporter, progress)
+    for search, trial, norm in zip(searches, trials, norms, strict=True):
+        if isinstance(norm, TrainingError):
+            moved = math.inf  # a rate at which the training breaks is too large
+        elif isinstance(norm, Exception):
+            yield search, norm
+            continue
+        else:
+            moved = norm
+        factor = trial.learning_rate_scale
+        search.trials.append((factor, moved))
+        number = len(search.trials)
+        points = [(TRIED, number, factor), (MOVED, number, moved)]
+        store.metrics.record(search.run_id, points, stage=f"trial {number}")
+
+
+def _record_end(store: Store, run_id: int, result: Result | Exception) -> None:
+    if isinstance(result, Exception):
+        store.leases.finish(run_id, Status.FAILED, failure=Failure.ERROR, error=str(result))
+    else:
+        store.leases.finish(run_id, Status.DONE)
+
+
+def _conclude(store: Store, search: Search) -> Result | Exception:
     """Record the result of a calibration."""
-    best = best_trial(trials, target)
+    run = search.run
+    target = search.target
+    best = best_trial(search.trials, target)
     if best is None:
         return TrainingError(
             "optimizer.match: expected weights that change by a finite amount in "
@@ -224,9 +265,11 @@ def _conclude(
             _log.warning(
                 "optimizer.match: after %d trials the weights change %.3g times as far as those "
                 "of the reference, with %.4g of its learning rate",
-                *(len(trials), 1 + off, factor),
+                len(search.trials),
+                1 + off,
+                factor,
             )
-    store.metrics.record(run_id, points, step=run.steps)
+    store.metrics.record(search.run_id, points, step=run.steps)
     return best
 
 
@@ -247,24 +290,33 @@ def next_factor(trials: Trials, target: Result | None, *, most: int = MOST_TRIAL
     best = best_trial(trials, target)
     if best is None:
         # Nothing was measurable: far less if values were too large, far more if they were 0.
-        factor, value = trials[-1]
-        return factor / 100 if math.isinf(value) else factor * 100
-    finite = [trial for trial in trials if math.isfinite(_off(trial, target))]
+        factor, change = trials[-1]
+        return factor / 100 if math.isinf(change) else factor * 100
     if abs(_off(best, target)) <= math.log1p(TOLERANCE):
         return None
-    slope = 1.0
-    if len(finite) > 1:
-        # Between the two trials nearest to the target, kept within a sane range.
-        one, other = sorted(finite, key=lambda trial: abs(_off(trial, target)))[:2]
-        run = math.log(one[0] / other[0])
-        found = (_off(one, target) - _off(other, target)) / run if run else 0.0
-        slope = min(max(found, _SLOPES[0]), _SLOPES[1]) if found > 0 else 1.0
-    proposed = math.log(best[0]) - _off(best, target) / slope
+    proposed = math.log(best[0]) - _off(best, target) / _slope(trials, target)
     low = max((math.log(t[0]) for t in trials if _off(t, target) < 0), default=-math.inf)
     high = min((math.log(t[0]) for t in trials if _off(t, target) > 0), default=math.inf)
-    if not low < proposed < high and math.isfinite(low) and math.isfinite(high):
+    is_bracketed = math.isfinite(low) and math.isfinite(high)
+    if is_bracketed and not low < proposed < high:
         proposed = (low + high) / 2
     return math.exp(proposed)
+
+
+def _slope(trials: Trials, target: Result) -> float:
+    """Return the slope between the two trials nearest to the target, within a sane range."""
+    finite = [trial for trial in trials if math.isfinite(_off(trial, target))]
+    if len(finite) < 2:
+        return 1.0
+    one, other = sorted(finite, key=lambda trial: abs(_off(trial, target)))[:2]
+    distance = math.log(one[0] / other[0])
+    if not distance:
+        return 1.0
+    slope = (_off(one, target) - _off(other, target)) / distance
+    if slope <= 0:
+        return 1.0
+    lowest, highest = _SLOPES
+    return min(max(slope, lowest), highest)
 
 
 def best_trial(trials: Trials, target: Result | None) -> Result | None:
@@ -276,5 +328,5 @@ def best_trial(trials: Trials, target: Result | None) -> Result | None:
 
 
 def _off(trial: Result, target: Result) -> float:
-    """Return the logarithm of a trial's change over that of the target."""
+    """Return the logarithm of a trial's change over the target's."""
     return math.log(trial[1] / target[1]) if trial[1] > 0 else -math.inf

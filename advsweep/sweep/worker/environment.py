@@ -52,7 +52,8 @@ def _of_this_process() -> Plain:
     Cached: the code is the one that was imported, even if its files change later.
     """
     folder = Path(advsweep.__file__).parent
-    git, commit = None, git_output(folder, "rev-parse", "HEAD")
+    git = None
+    commit = git_output(folder, "rev-parse", "HEAD")
     # The package of a wheel may lie in the checkout of another project.
     if commit and git_output(folder, "ls-files", "--error-unmatch", "__init__.py") is not None:
         git = {"commit": commit, "dirty": bool(git_output(folder, "status", "--porcelain"))}
@@ -101,7 +102,7 @@ class ProcessCosts:
     """Measures what this process costs and adds it to the summaries of its runs.
 
     Runs that are trained together share the time equally while they are in the process, so that
-    their times add up to its own. Each of them counts the memory of the whole process.
+    their times add up to the time of the process. Each counts the memory of the whole process.
     """
 
     def __init__(self, run_ids: Iterable[int]) -> None:
@@ -135,14 +136,14 @@ class ProcessCosts:
 
 def had_large_children() -> bool:
     """Return whether an ended child held more memory than this process."""
-    own, largest = _peaks()
-    return largest > own
+    process, largest_child = _peaks()
+    return largest_child > process
 
 
 def _peaks() -> tuple[int, int]:
     """Return the most memory that this process and its largest child held."""
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    own, largest = (resource.getrusage(each).ru_maxrss for each in whose)
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     # macOS counts bytes, other systems kilobytes.
     unit = 1 if sys.platform == "darwin" else 1024
-    return own * unit, largest * unit
+    return process * unit, largest_child * unit

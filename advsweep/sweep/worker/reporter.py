@@ -123,7 +123,8 @@ class StoreReporter:
         values = evaluation.scores(ks)
         # As a metric, this name belongs to the training rollouts.
         del values[TOKEN_ENTROPY]
-        if (validated := self._evaluator.validation_scores()) and step in validated:
+        validated = self._evaluator.validation_scores()
+        if validated and step in validated:
             values["validation/pass@1"] = validated[step]
         self._add_scores(step, values)
         selected = self._evaluator.selected_step() if step == self._run.steps else None
