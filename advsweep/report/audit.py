@@ -70,7 +70,7 @@ Kind = Literal["impossible", "average", "one run"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedCell:
     """A number of a table, as a share.
 
     Attributes:
@@ -133,7 +133,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """What cannot be as it is printed, with the arithmetic."""
 
     kind: Kind
@@ -187,11 +187,11 @@ class Audit:
 
     cells: int
     checked: int
-    findings: list[Finding]
+    findings: list[AuditFinding]
     bold: list[BoldCell]
 
 
-def read_cells(path: Path) -> list[Cell]:
+def read_cells(path: Path) -> list[PrintedCell]:
     """Read a table with a row for each number.
 
     Raises:
@@ -222,7 +222,7 @@ def read_cells(path: Path) -> list[Cell]:
     ]
 
 
-def _refuse_shares(path: Path, numbers: Sequence[Cell]) -> None:
+def _refuse_shares(path: Path, numbers: Sequence[PrintedCell]) -> None:
     """Refuse a number among percents that is printed with more digits: it is a share of 1."""
     finest = min(cell.unit for cell in numbers if cell.value > 1)
     for cell in numbers:
@@ -240,7 +240,7 @@ class _Texts:
         self._where = f"{path}: line {line}"
         self._texts = {name: row.get(name, "").strip() for name in COLUMNS}
 
-    def cell(self) -> Cell:
+    def cell(self) -> PrintedCell:
         """Return the cell, with numbers as they are printed.
 
         Raises:
@@ -258,7 +258,7 @@ class _Texts:
             self._refuse("size", f"the number of problems of {benchmark}")
         if samples is not None and k > samples:
             self._refuse("k", f"at most the {counted(samples, 'sample')} of a problem")
-        return Cell(
+        return PrintedCell(
             name=texts["name"],
             group=texts["group"],
             benchmark=texts["benchmark"],
@@ -295,11 +295,11 @@ class _Texts:
         return Decimal(text)
 
 
-def audit(cells: Sequence[Cell]) -> Audit:
+def audit(cells: Sequence[PrintedCell]) -> Audit:
     """Check every cell, average, row and bold number of a table."""
-    rows: dict[tuple[str, str, int], list[Cell]] = defaultdict(list)
-    columns: dict[tuple[str, str, int], list[Cell]] = defaultdict(list)
-    findings: list[Finding] = []
+    rows: dict[tuple[str, str, int], list[PrintedCell]] = defaultdict(list)
+    columns: dict[tuple[str, str, int], list[PrintedCell]] = defaultdict(list)
+    findings: list[AuditFinding] = []
     numbers = 0
     checked = 0
     for cell in cells:
@@ -332,7 +332,7 @@ def _adjust(bold: Sequence[BoldCell]) -> list[BoldCell]:
     ]
 
 
-def _impossible(cell: Cell, steps: int) -> Finding:
+def _impossible(cell: PrintedCell, steps: int) -> AuditFinding:
     below = math.floor(cell.value * steps)
     neighbours = [f"{part}/{steps} = {part / steps * cell.full:.4g}" for part in (below, below + 1)]
     factors = [counted(cell.size, "problem")]
@@ -344,10 +344,10 @@ def _impossible(cell: Cell, steps: int) -> Finding:
         f"{cell.text} is no multiple of 1/{steps} ({' x '.join(factors)}): "
         f"{' and '.join(neighbours)} are beside it"
     )
-    return Finding("impossible", cell.name, cell.group, cell.benchmark, text)
+    return AuditFinding("impossible", cell.name, cell.group, cell.benchmark, text)
 
 
-def _check_average(row: Sequence[Cell]) -> Iterator[Finding]:
+def _check_average(row: Sequence[PrintedCell]) -> Iterator[AuditFinding]:
     """Compare an average with the mean of its row, over benchmarks or over their problems."""
     cells = [cell for cell in row if not cell.is_average]
     if len(cells) < 2 or any(math.isnan(cell.value) for cell in cells):
@@ -363,10 +363,10 @@ def _check_average(row: Sequence[Cell]) -> Iterator[Finding]:
                 f"{cell.text} is not the mean of its row: ({sums}) / {len(cells)} = "
                 f"{means[0] * cell.full:.4g}, and {means[1] * cell.full:.4g} by problems"
             )
-            yield Finding("average", cell.name, cell.group, cell.benchmark, text)
+            yield AuditFinding("average", cell.name, cell.group, cell.benchmark, text)
 
 
-def _check_runs(row: Sequence[Cell]) -> Iterator[Finding]:
+def _check_runs(row: Sequence[PrintedCell]) -> Iterator[AuditFinding]:
     """Find rows of means of several runs that all are numbers of one run."""
     cells = [c for c in row if 0 < c.value < 1 and c.seeds > 1 and c.steps and c.tells(c.steps)]
     chance = 1.0
@@ -382,7 +382,7 @@ def _check_runs(row: Sequence[Cell]) -> Iterator[Finding]:
         chance *= float(np.mean([end.can_be(cell.steps) for end in ends]))
     if cells and chance <= CHANCE:
         first = cells[0]
-        yield Finding(
+        yield AuditFinding(
             "one run",
             first.name,
             first.group,
@@ -413,7 +413,7 @@ class _DifferenceError:
         return 2 * float(stats.t.sf(abs(difference) / self.size, self.freedom))
 
 
-def _compare_bold(column: Sequence[Cell]) -> Iterator[BoldCell]:
+def _compare_bold(column: Sequence[PrintedCell]) -> Iterator[BoldCell]:
     """Compare the bold numbers of a column with the best of the others."""
     others = [cell for cell in column if not cell.is_bold]
     if not others:
@@ -445,7 +445,7 @@ def _compare_bold(column: Sequence[Cell]) -> Iterator[BoldCell]:
         )
 
 
-def _error_of_runs(a: Cell, b: Cell) -> _DifferenceError:
+def _error_of_runs(a: PrintedCell, b: PrintedCell) -> _DifferenceError:
     """Return the standard error of a difference of means over runs (Welch)."""
     assert a.spread is not None
     assert b.spread is not None
@@ -455,7 +455,7 @@ def _error_of_runs(a: Cell, b: Cell) -> _DifferenceError:
     return _DifferenceError(math.sqrt(of_a + of_b), freedom)
 
 
-def _error_of_draws(a: Cell, n_a: int, b: Cell, n_b: int) -> _DifferenceError:
+def _error_of_draws(a: PrintedCell, n_a: int, b: PrintedCell, n_b: int) -> _DifferenceError:
     """Return the standard error of a difference of proportions, with infinite degrees of freedom.
 
     Args:
@@ -480,7 +480,7 @@ def lay_out(result: Audit) -> Document:
     return Document(tuple(tables), tuple(notes))
 
 
-def _lay_out_findings(findings: Sequence[Finding]) -> Table:
+def _lay_out_findings(findings: Sequence[AuditFinding]) -> Table:
     lines = []
     for finding in findings:
         row = f"{finding.group} {finding.name}".strip()

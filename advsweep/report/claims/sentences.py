@@ -25,7 +25,7 @@ _SIGNIFICANT = ("better", "worse", "higher", "lower")
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReportFinding:
     """A sentence on what a report shows: `name`, then `text`.
 
     Attributes:
@@ -58,18 +58,18 @@ def judge_difference(difference: Difference) -> str:
     return "better" if rises is (direction is MetricDirection.HIGHER) else "worse"
 
 
-def list_findings(report: Report) -> list[Finding]:
+def list_findings(report: Report) -> list[ReportFinding]:
     """Return a finding for each row with a significant difference, and one for the others.
 
     Rows with runs that learned nothing come first.
     """
     findings = [
-        Finding(f"{sentence}.")
+        ReportFinding(f"{sentence}.")
         for sentence in report.texts(NoteKind.REVISION, NoteKind.WITHOUT_SIGNAL)
     ]
     if not report.primary:
         notes = difference_notes(report)
-        return findings + [Finding(f"{note[0].upper()}{note[1:]}.") for note in notes]
+        return findings + [ReportFinding(f"{note[0].upper()}{note[1:]}.") for note in notes]
     others = []
     by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
     for row, members in by_row:
@@ -84,15 +84,15 @@ def list_findings(report: Report) -> list[Finding]:
             outcomes = {heading for heading, _ in judged if heading in _SIGNIFICANT}
             outcome = outcomes.pop() if len(outcomes) == 1 else "mixed"
             findings.append(
-                Finding(f" against {report.baseline}: {'; '.join(found)}.", name, outcome)
+                ReportFinding(f" against {report.baseline}: {'; '.join(found)}.", name, outcome)
             )
         else:
             others.append(name)
     columns = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
     if others:
         none = f"No significant difference from {report.baseline} in {columns}"
-        findings.append(Finding(f"{none}: {'; '.join(others)}."))
-    return [*findings, *map(Finding, _describe_equal_rows(report))]
+        findings.append(ReportFinding(f"{none}: {'; '.join(others)}."))
+    return [*findings, *map(ReportFinding, _describe_equal_rows(report))]
 
 
 def describe_findings(report: Report) -> list[str]:

@@ -79,7 +79,7 @@ class Replicates:
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmRows:
     """The rows that differ in one key alone, such as the learning rate, by its ascending values."""
 
     label: str
@@ -172,7 +172,7 @@ class FigureData:
             )
         return self.rows
 
-    def arms(self, key: str) -> list[Arm]:
+    def arms(self, key: str) -> list[ArmRows]:
         """Return the rows that have a number as the value of a key, by their other keys.
 
         Raises:
@@ -193,7 +193,7 @@ class FigureData:
         runs = [next(iter(rows.values())).runs[0] for _, rows in found.values()]
         styles = choose_styles([run.estimator for run in runs], [*self._estimators, ""])
         return [
-            Arm(label, style, dict(sorted(rows.items())))
+            ArmRows(label, style, dict(sorted(rows.items())))
             for label, style, (_, rows) in zip(labels, styles, found.values(), strict=True)
         ]
 

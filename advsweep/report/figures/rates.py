@@ -30,7 +30,7 @@ from advsweep.report.data.evaluation_sources import (
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
-from advsweep.report.figures.data import Arm, FigureData
+from advsweep.report.figures.data import ArmRows, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
 from advsweep.statistics import student_t_interval
 
@@ -204,7 +204,7 @@ def frontier(
 
 
 def _points(
-    arms: Sequence[Arm], accuracy: Mapping[int, Curve], diversity: Mapping[int, Curve]
+    arms: Sequence[ArmRows], accuracy: Mapping[int, Curve], diversity: Mapping[int, Curve]
 ) -> pd.DataFrame:
     """Return pass@1 (x) and diversity (y) of each arm, value, step and seed."""
     lines = []
@@ -270,7 +270,7 @@ def _compare(points: pd.DataFrame, means: pd.DataFrame) -> None:
     points["off"] = list(itertools.starmap(off, points[names].itertuples(index=False)))
 
 
-def _find_arm(name: str | None, arms: Sequence[Arm]) -> Arm:
+def _find_arm(name: str | None, arms: Sequence[ArmRows]) -> ArmRows:
     """Return the arm with a label, in full or by its first word; by default the first.
 
     Raises:
