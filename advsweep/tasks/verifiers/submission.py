@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from advsweep.tasks.verifiers.framework_tests import is_test_class, runnable
-from advsweep.tasks.verifiers.messages import ITERATOR
+from advsweep.tasks.verifiers.framework_tests import runnable
+from advsweep.tasks.verifiers.live_objects import find_live_object_use, imported_names
 from advsweep.tasks.verifiers.tester import CLASS, STATEMENT
 
 # Names of the standard library that tests without a known solution may use without an import.
@@ -28,23 +28,6 @@ _WELL_KNOWN = {
     "isclose": "math",
 }
 
-_PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, list, tuple, dict, set, range)
-_OF_PLAIN = frozenset(name for kind in (*_PLAIN, ITERATOR) for name in dir(kind))
-
-# They execute texts, which may be the program's.
-_EXECUTE = {"eval", "exec", "compile", "__import__", "globals"}
-# They say of a function of the program only what is true of its stub.
-_INSPECT = {
-    *("isinstance", "issubclass", "callable", "hasattr", "getattr", "dir", "vars", "id", "type"),
-    *("repr", "str", "print", "len", "iter", "bool"),
-}
-# Tests that use these execute texts, look into the program, or compare values that are not plain.
-_MODULES = (
-    *("builtins", "code", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "runpy"),
-    *("shelve", "subprocess", "timeit", "asyncio", "contextlib.redirect_stdout", "unittest.mock"),
-    *("collections.deque", "datetime", "decimal", "fractions", "numpy", "pandas", "sympy", "torch"),
-)
-_CANDIDATE = "candidate"  # the function under test, as HumanEval's tests call it
 _SHOWN = 60  # characters of an expression
 # LeetCode's own signatures use these names, and it supplies them.
 _TYPING = "from typing import *"
@@ -120,7 +103,8 @@ class ProgramTests:
         ):
             return f"class {name}"
         source = f"{imports}\n{self.setup}\n{self.python}"
-        if (node := _live(source, name)) is None:
+        node = find_live_object_use(source, name)
+        if node is None:
             return ""
         text = " ".join((ast.get_source_segment(source, node) or "").split())
         return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
@@ -181,83 +165,6 @@ def _mark_statements(source: str) -> str:
     return ast.unparse(ast.fix_missing_locations(tree)) if marker.has_marked else source
 
 
-def _live(source: str, name: str) -> ast.AST | None:
-    """Return the first expression of tests that needs an object of the program, if any does.
-
-    Args:
-        name: what they take from the program.
-    """
-    nodes = [*ast.walk(ast.parse(source))]
-    # Variables are followed by their names alone, wherever they are bound. A doubtful test is
-    # refused; in one that is not, the program's values are plain data all the same.
-    solutions = {name} & {CLASS}  # variables with the class `Solution` or an instance of it
-    results: set[str] = set()  # variables that may hold results of the program
-    functions = set(dir(builtins))  # and those of the tests
-    modules: dict[str, str] = {}  # what imports bind to names
-
-    def is_solution(node: ast.AST) -> bool:
-        node = node.func if isinstance(node, ast.Call) else node
-        return isinstance(node, ast.Name) and node.id in solutions
-
-    def is_program(node: ast.AST) -> bool:
-        if isinstance(node, ast.Attribute):
-            return is_solution(node.value)
-        return isinstance(node, ast.Name) and node.id in {name, _CANDIDATE} - {CLASS}
-
-    def is_result(node: ast.AST) -> bool:
-        while isinstance(node, ast.Subscript):
-            node = node.value
-        if isinstance(node, ast.Name):
-            return node.id in results
-        return isinstance(node, ast.Call) and is_program(node.func)
-
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef):
-            functions.add(node.name)
-        elif _is_import(node):
-            of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                modules[_bound_by(alias)] = f"{of}{alias.name}."
-        elif isinstance(node, ast.Assign | ast.For | ast.comprehension):
-            given = node.value if isinstance(node, ast.Assign) else node.iter
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            bound = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-            functions = functions | bound if isinstance(given, ast.Lambda) else functions - bound
-            if is_solution(given):
-                solutions |= bound
-            elif is_result(given):
-                results |= bound
-
-    def needs_object(node: ast.AST) -> bool:
-        if isinstance(node, ast.Call):
-            # The program would have to call a function of the tests, which no message can carry.
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            names = {argument.id for argument in given if isinstance(argument, ast.Name)}
-            if is_program(node.func):
-                lambdas = any(isinstance(argument, ast.Lambda) for argument in given)
-                return lambdas or bool(names & {name, *functions})
-            if isinstance(node.func, ast.Name) and node.func.id in _INSPECT:
-                return name in names
-            return is_result(node.func) or (is_solution(node.func) and bool(given))
-        if isinstance(node, ast.Attribute):
-            base, is_set = node.value, not isinstance(node.ctx, ast.Load)
-            if isinstance(base, ast.Name) and base.id in modules:
-                return is_set
-            if is_solution(base):
-                return is_set or node.attr.startswith("_")
-            return is_program(base) or (is_result(base) and node.attr not in _OF_PLAIN)
-        if isinstance(node, ast.ClassDef):  # its instances are given to the program, or compared
-            return not is_test_class(node)
-        if isinstance(node, ast.Name):
-            module = modules.get(node.id, "")
-            return node.id in _EXECUTE or module.startswith(tuple(f"{m}." for m in _MODULES))
-        # A name of the program is there to be called, by the tests or by what they call.
-        names = {n.id for n in ast.iter_child_nodes(node) if isinstance(n, ast.Name)}
-        return name in names and not isinstance(node, ast.keyword | ast.Assign | ast.Expr)
-
-    return next(filter(needs_object, nodes), None)
-
-
 def _free(source: str) -> set[str]:
     """Return the names that a source reads without having defined them."""
     tables = [symtable.symtable(source, "<tests>", "exec")]
@@ -286,15 +193,11 @@ def _is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _bound_by(alias: ast.alias) -> str:
-    return alias.asname or alias.name.partition(".")[0]
-
-
 def _bound(node: ast.stmt) -> set[str]:
     """Return the names that a statement binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if _is_import(node):
-        return set(map(_bound_by, node.names))
+        return set(imported_names(node))
     names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
     return {name.id for name in names if isinstance(name.ctx, ast.Store)}
