@@ -14,13 +14,13 @@ from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks import dataset_rows as bounds
 from advsweep.tasks.base import Split
 from advsweep.tasks.dataset import Dataset
-from advsweep.tasks.dataset_rows import Source
+from advsweep.tasks.dataset_rows import RowSource
 
 pytestmark = pytest.mark.security
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return Source(str(path)).read("train")
+    return RowSource(str(path)).read("train")
 
 
 @pytest.mark.parametrize(
