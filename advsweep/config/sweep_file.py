@@ -26,7 +26,7 @@ only the seeds that settle something (`Race`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,14 +74,14 @@ def read_spaces(groups: ConfigGroups, overrides: Sequence[Override]) -> list[Spa
     Raises:
         ConfigError: a key or an experiment does not exist, or a `sweep` node does not fit.
     """
-    rest = [o for o in overrides if o.key != "experiment" and not _changes_node(o)]
-    for override in rest:
+    of_runs = [o for o in overrides if o.key != "experiment" and not _changes_node(o)]
+    for override in of_runs:
         groups.check_key(override.key)
     spaces = []
     for name, node in sweep_nodes(groups, overrides):
         chosen = [] if name is None else [Override(f"experiment={name}", "experiment", (name,))]
         try:
-            space = read_space(node, [*chosen, *rest])
+            space = read_space(node, [*chosen, *of_runs])
         except ConfigError as error:
             raise groups.located(name, error) from error
         title = None if name is None else groups.sweep_name(name)
@@ -98,26 +98,38 @@ def sweep_nodes(
         ConfigError: an experiment does not exist, or a change does not fit.
     """
     changes: dict[str, Any] = {}
-    for change in filter(_changes_node, overrides):
-        _, *path = change.key.split(".")
-        if len(path) != 1 or change.swept or change.deleted:
-            raise ConfigError(f"{change.text}: expected one of {_names()}, with one value")
-        changes[path[0]] = change.values[0]
-    choices = [o for o in overrides if o.key == "experiment"]
-    names = [v for v in choices[-1].values if v is not None] if choices else []
-    if not names:
+    for override in overrides:
+        if not _changes_node(override):
+            continue
+        _, *path = override.key.split(".")
+        if len(path) != 1 or override.swept or override.deleted:
+            raise ConfigError(f"{override.text}: expected one of {_names()}, with one value")
+        changes[path[0]] = override.values[0]
+    chosen: list[Any] = []
+    for override in overrides:
+        if override.key == "experiment":
+            chosen = [value for value in override.values if value is not None]
+    if not chosen:
         return [(None, changes or None)]
     nodes: list[tuple[str | None, Any]] = []
-    for name in (groups.member("experiment", value) for value in names):
+    for value in chosen:
+        name = groups.member("experiment", value)
         node = groups.compose({"experiment": name}).get("sweep")
-        if not isinstance(node or {}, Mapping):
-            nodes.append((name, node))  # `read_space` says what it expects
-            continue
-        # `sweep.race=true` turns on what the file may have settings for.
-        own = {key: value for key, value in (node or {}).items() if isinstance(value, Mapping)}
-        kept = {key: own[key] for key, value in changes.items() if value is True and key in own}
-        nodes.append((name, {**(node or {}), **changes, **kept} if changes else node))
+        nodes.append((name, _changed(node, changes)))
     return nodes
+
+
+def _changed(node: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a `sweep` node with changes; a node of another type stays, for `read_space`."""
+    if not changes or not isinstance(node or {}, Mapping):
+        return node
+    settings = node or {}
+    changed = {**settings, **changes}
+    for key, value in changes.items():
+        # `sweep.race=true` turns on what the file may have settings for.
+        if value is True and isinstance(settings.get(key), Mapping):
+            changed[key] = settings[key]
+    return changed
 
 
 def _changes_node(override: Override) -> bool:
@@ -136,31 +148,39 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
             a value that nothing in it sets.
     """
     node = {} if node is None else node
+    _check_node(node)
+    overridden: dict[str, Dimension] = {}
+    for override in overrides:
+        values = (Delete(),) if override.deleted else override.values
+        overridden[override.key] = [{override.key: value} for value in values]
+    tune = node.get("tune")
+    race = node.get("race")
+    if race is True:
+        race = {}
+    return Space(
+        name=node.get("name"),
+        blocks=_blocks(node, overridden),
+        controls=[_control(entry, i) for i, entry in enumerate(node.get("controls") or [])],
+        baseline=node.get("baseline"),
+        tune=None if tune is None else Tune.build(tune, where="sweep.tune"),
+        outcomes=node.get("outcomes") or [],
+        race=None if race in (None, False) else Race.build(race, where="sweep.race"),
+    )
+
+
+def _check_node(node: Any) -> None:
+    """Refuse a `sweep` node with an unknown key, or a value of another type than its key has."""
     _expect(node, Mapping, "sweep", f"a mapping with {_names()}", or_empty=True)
     for key, value in node.items():
         if key not in _KEYS:
             raise UnknownNameError(f"sweep.{key}: no such key; {nearest(str(key), _KEYS)}")
         if key == "seeds" or value is not None:
             _expect(value, _KEYS[key][0], f"sweep.{key}", _KEYS[key][1], or_empty=value != "")
-    given: dict[str, Dimension] = {}
-    for o in overrides:
-        values = (Delete(),) if o.deleted else o.values
-        given[o.key] = [{o.key: value} for value in values]
-    tune, outcomes = node.get("tune"), node.get("outcomes") or []
-    race = {} if (race := node.get("race")) is True else race
-    if race not in (None, False):
+    race = node.get("race")
+    if race is not True and race not in (None, False):
         _expect(race, Mapping, "sweep.race", _KEYS["race"][1], or_empty=True)
-    for place, outcome in enumerate(outcomes):
-        _expect(outcome, str, f"sweep.outcomes[{place}]", "a column of reports, such as pass@1")
-    return Space(
-        node.get("name"),
-        _blocks(node, given),
-        [_control(entry, i) for i, entry in enumerate(node.get("controls") or [])],
-        node.get("baseline"),
-        None if tune is None else Tune.build(tune, where="sweep.tune"),
-        outcomes,
-        None if race in (None, False) else Race.build(race, where="sweep.race"),
-    )
+    for i, outcome in enumerate(node.get("outcomes") or []):
+        _expect(outcome, str, f"sweep.outcomes[{i}]", "a column of reports, such as pass@1")
 
 
 def _names() -> str:
@@ -177,79 +197,85 @@ def _expect(
     return value
 
 
-def _control(entry: Any, place: int) -> Assignment:
+def _control(entry: Any, number: int) -> Assignment:
     options = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
     name = options.pop("name", None)
     if not isinstance(name, str) or name == Control.name:
         words = "the name of a control, such as aa, or a mapping with a name"
-        raise ConfigError(f"sweep.controls[{place}]: expected {words}, got {entry!r}")
+        raise ConfigError(f"sweep.controls[{number}]: expected {words}, got {entry!r}")
     return {CONTROL: name, **{f"{CONTROL}.{key}": value for key, value in options.items()}}
 
 
-def _blocks(node: Mapping[str, Any], given: Mapping[str, Dimension]) -> list[Block]:
+def _blocks(node: Mapping[str, Any], overridden: Mapping[str, Dimension]) -> list[Block]:
     """Join each block with `common`, the overrides and the seeds; the more specific value wins.
 
     The order of dimensions is the block's, `common`'s, the overrides', and the seeds as the
     fastest.
     """
     blocks: list[Block] = []
-    shared: list[Condition] = []
+    common_conditions: list[Condition] = []
     nodes = _expect(node.get("blocks", [{}]), list, "sweep.blocks", _KEYS["blocks"][1])
-    for place, block in enumerate(nodes):
-        own = _part(block, f"sweep.blocks[{place}]", given)
-        beaten = given.keys() | keys_of(own.dimensions)
-        rest = _part(node.get("common") or {}, "sweep.common", beaten)
-        taken = beaten | keys_of(rest.dimensions)
-        seeds = node.get("seeds")
-        if isinstance(seeds, int) and not isinstance(seeds, bool):
-            if seeds < 1:
-                raise ConfigError(f"sweep.seeds: expected {_KEYS['seeds'][1]}, got {seeds}")
-            seeds = range(min(seeds, _MOST_SEEDS + 1))
-            if len(seeds) > _MOST_SEEDS:
-                raise ConfigError(
-                    f"sweep.seeds: expected at most {_MOST_SEEDS:,} seeds, or a list of them, got "
-                    f"{node['seeds']}"
-                )
-            seeds = list(seeds)
+    for i, block_node in enumerate(nodes):
+        block = _part(block_node, f"sweep.blocks[{i}]", overridden)
+        overridden_keys = overridden.keys() | keys_of(block.dimensions)
+        common = _part(node.get("common") or {}, "sweep.common", overridden_keys)
+        used_keys = overridden_keys | keys_of(common.dimensions)
+        seeds = _seeds(node)
         seeded: list[Dimension] = []
-        if seeds is not None and SEED not in taken:
+        if seeds is not None and SEED not in used_keys:
             listed = _expect(seeds, list, "sweep.seeds", _KEYS["seeds"][1])
             seeded = [[{SEED: seed} for seed in listed]]
         joined = Block(
-            [*own.dimensions, *rest.dimensions, *given.values(), *seeded],
-            [*rest.when, *own.when],
-            [*rest.exclude, *own.exclude],
+            [*block.dimensions, *common.dimensions, *overridden.values(), *seeded],
+            [*common.when, *block.when],
+            [*common.exclude, *block.exclude],
         )
         blocks.append(joined)
-        shared = [*(entry.condition for entry in rest.when), *rest.exclude]
-        _check_conditions([*(e.condition for e in own.when), *own.exclude], [joined], given)
-    _check_conditions(shared, blocks, given)
+        common_conditions = _conditions_of(common)
+        _check_conditions(_conditions_of(block), [joined], overridden)
+    _check_conditions(common_conditions, blocks, overridden)
     return blocks
 
 
-def _part(node: Any, where: str, taken: Collection[str]) -> Block:
-    """Read a block, or what all have in common, without the values of keys that are taken."""
-    _expect(node, Mapping, where, _BLOCK, or_empty=True)
-    places: dict[str, list[tuple[str, Any]]] = {}
-    for key in ("when", "exclude"):
-        inner = f"{where}.{key}"
-        listed = _expect(node.get(key, []), list, inner, "a list of mappings", or_empty=True)
-        places[key] = [(f"{inner}[{i}]", entry) for i, entry in enumerate(listed)]
+def _conditions_of(block: Block) -> list[Condition]:
+    return [*(entry.condition for entry in block.when), *block.exclude]
 
+
+def _seeds(node: Mapping[str, Any]) -> Any:
+    """Return the seeds of a sweep as a list where the node has their number."""
+    seeds = node.get("seeds")
+    if not isinstance(seeds, int) or isinstance(seeds, bool):
+        return seeds
+    if seeds < 1:
+        raise ConfigError(f"sweep.seeds: expected {_KEYS['seeds'][1]}, got {seeds}")
+    if seeds > _MOST_SEEDS:
+        raise ConfigError(
+            f"sweep.seeds: expected at most {_MOST_SEEDS:,} seeds, or a list of them, got {seeds}"
+        )
+    return list(range(seeds))
+
+
+def _part(node: Any, where: str, used_keys: Collection[str]) -> Block:
+    """Read a block, or what all have in common, without the values of used keys."""
+    _expect(node, Mapping, where, _BLOCK, or_empty=True)
+    lists: dict[str, list[Any]] = {}
+    for key in ("when", "exclude"):
+        words = "a list of mappings"
+        lists[key] = _expect(node.get(key, []), list, f"{where}.{key}", words, or_empty=True)
     return Block(
-        _dimensions(node, where, taken),
-        [_when(entry, place, taken) for place, entry in places["when"]],
-        [_condition(entry, place) for place, entry in places["exclude"]],
+        _dimensions(node, where, used_keys),
+        [_when(e, f"{where}.when[{i}]", used_keys) for i, e in enumerate(lists["when"])],
+        [_condition(e, f"{where}.exclude[{i}]") for i, e in enumerate(lists["exclude"])],
     )
 
 
-def _when(entry: Any, where: str, taken: Collection[str]) -> When:
+def _when(entry: Any, where: str, used_keys: Collection[str]) -> When:
     words = "a mapping of `if`, with the values that other keys must have, and of keys to set there"
     _expect(entry, Mapping, where, words)
-    rest = {key: value for key, value in entry.items() if key != "if"}
-    if not rest or len(rest) == len(entry) or rest.keys() & {"when", "exclude"}:
+    replaced = {key: value for key, value in entry.items() if key != "if"}
+    if not replaced or len(replaced) == len(entry) or replaced.keys() & {"when", "exclude"}:
         raise ConfigError(f"{where}: expected {words}, got {entry!r}")
-    return When(_condition(entry["if"], f"{where}.if"), _dimensions(rest, where, taken))
+    return When(_condition(entry["if"], f"{where}.if"), _dimensions(replaced, where, used_keys))
 
 
 def _condition(node: Any, where: str) -> Condition:
@@ -261,35 +287,47 @@ def _condition(node: Any, where: str) -> Condition:
 
 
 def _check_conditions(
-    conditions: Iterable[Condition], blocks: Iterable[Block], given: Collection[str]
+    conditions: Iterable[Condition], blocks: Iterable[Block], overridden_keys: Collection[str]
 ) -> None:
     """Refuse conditions on a key or a value that no block has, unless an override replaces it."""
-    known: dict[str, list[Any]] = {}
+    values_by_key: dict[str, list[Any]] = {}
     for block in blocks:
-        for dimension in (*block.dimensions, *(d for when in block.when for d in when.dimensions)):
+        for dimension in _all_dimensions(block):
             for part in dimension:
                 for key, value in part.items():
-                    known.setdefault(key, []).append(value)
+                    values_by_key.setdefault(key, []).append(value)
     for condition in conditions:
         for key, values in condition.values.items():
-            if key not in known:
+            if key not in values_by_key:
                 raise UnknownNameError(
-                    f"{condition.where}: nothing in the sweep sets '{key}'; {nearest(key, known)}"
+                    f"{condition.where}: nothing in the sweep sets '{key}'; "
+                    f"{nearest(key, values_by_key)}"
                 )
+            if key in overridden_keys:
+                continue
             for value in values:
-                if key not in given and not has_value(known[key], value):
+                if not has_value(values_by_key[key], value):
                     raise ConfigError(
                         f"{condition.where}.{key}: expected a value that some run has, got "
                         f"{value!r}; remove it or set it in the sweep"
                     )
 
 
-def _dimensions(block: Mapping[Any, Any], where: str, taken: Collection[str]) -> list[Dimension]:
-    """Read the values of keys, without those of keys that are taken."""
+def _all_dimensions(block: Block) -> Iterator[Dimension]:
+    """Yield the dimensions of a block and of its conditions."""
+    yield from block.dimensions
+    for when in block.when:
+        yield from when.dimensions
+
+
+def _dimensions(
+    block: Mapping[Any, Any], where: str, used_keys: Collection[str]
+) -> list[Dimension]:
+    """Read the values of keys, without those of used keys."""
     dimensions: list[Dimension] = [
         [{str(key): value} for value in _values(values, key, where)]
         for key, values in block.items()
-        if key not in _NO_VALUES and key not in taken
+        if key not in _NO_VALUES and key not in used_keys
     ]
     zipped = block.get("zip", {})
     _expect(zipped, Mapping, f"{where}.zip", "keys with lists of equal length", or_empty=True)
@@ -298,7 +336,7 @@ def _dimensions(block: Mapping[Any, Any], where: str, taken: Collection[str]) ->
     columns = {
         str(key): _values(values, key, f"{where}.zip")
         for key, values in zipped.items()
-        if key not in taken
+        if key not in used_keys
     }
     if len({len(values) for values in columns.values()}) > 1:
         shown = ", ".join(f"{key}: {len(values)}" for key, values in columns.items())
