@@ -116,14 +116,14 @@ class Component:
         name: the name under which it is registered.
         revision: raised when a fix changes its results, so that runs made before the fix have
             another identity.
-        elsewhere: a hint for unknown parameters: which other components of the group have more.
+        hint_for_unknown: said of unknown parameters: which components of the group have more.
         retired: parameters of earlier versions, which stored configs may have, with those of their
             values that changed no result; empty for any value.
     """
 
     name: ClassVar[str]
     revision: ClassVar[int] = 1
-    elsewhere: ClassVar[str] = ""
+    hint_for_unknown: ClassVar[str] = ""
     retired: ClassVar[Retired] = types.MappingProxyType({})
 
     def __post_init__(self) -> None:
@@ -140,13 +140,13 @@ class Component:
 
         `identity_of` adds the source of a plug-in: call that to hash a component.
         """
-        fields = {
-            f.name: _identity_of(value)
-            for f in dataclasses.fields(self)
-            if option_of(f).identity
-            and to_plain(value := getattr(self, f.name)) != option_of(f).absent
-        }
-        return {"name": self.name, "revision": self.revision, **fields}
+        identity = {"name": self.name, "revision": self.revision}
+        for field in dataclasses.fields(self):
+            role = option_of(field)
+            value = getattr(self, field.name)
+            if role.identity and to_plain(value) != role.absent:
+                identity[field.name] = _identity_of(value)
+        return identity
 
     @classmethod
     def build(cls, values: Mapping[str, Any] | None = None, *, where: str = "") -> Self:
@@ -164,14 +164,17 @@ class Component:
             for key, value in (values or {}).items()
             if key not in retired or (retired[key] and value not in retired[key])
         }
-        known = fields_of(cls)
+        fields = fields_of(cls)
         prefix = f"{where}." if where else ""
         for key in values:
-            if key not in known:
-                what = f"{cls.name} has no parameter '{key}'"
-                hints = filter(None, (nearest(str(key), known), cls.elsewhere))
-                raise UnknownNameError(f"{prefix}{key}: {what}; {'; '.join(hints)}")
-        for key, field in known.items():
+            if key not in fields:
+                hint = nearest(str(key), fields)
+                if cls.hint_for_unknown:
+                    hint = f"{hint}; {cls.hint_for_unknown}"
+                raise UnknownNameError(
+                    f"{prefix}{key}: {cls.name} has no parameter '{key}'; {hint}"
+                )
+        for key, field in fields.items():
             is_required = field.default is field.default_factory is dataclasses.MISSING
             if is_required and key not in values:
                 raise ConfigError(f"{prefix}{key}: expected a value, got none")
@@ -282,25 +285,34 @@ def _fit(value: Any, hint: Any) -> Any:
     if hint is Any:
         return value
     if origin in (types.UnionType, typing.Union):
-        fits = (fitted for a in args if (fitted := _fit(value, a)) is not _NO_FIT)
-        return next(fits, _NO_FIT)
+        for alternative in args:
+            fitted = _fit(value, alternative)
+            if fitted is not _NO_FIT:
+                return fitted
+        return _NO_FIT
     if origin is tuple and isinstance(value, (list, tuple)):
-        items = tuple(_fit(v, args[0]) for v in value)
+        items = tuple(_fit(item, args[0]) for item in value)
         return _NO_FIT if _NO_FIT in items else items
     if origin is dict:
         return dict(value) if isinstance(value, Mapping) else _NO_FIT
-    if choices := choices_of(hint):
+    choices = choices_of(hint)
+    if choices:
         is_member = isinstance(value, Enum) and value in choices.values()
         return value if is_member else choices.get(str(value).lower(), _NO_FIT)
-    if not isinstance(hint, type):
+    if hint is float:
+        return _fit_float(value)
+    if hint is int and isinstance(value, bool):
         return _NO_FIT
-    if hint is float and isinstance(value, str):
+    return value if isinstance(hint, type) and isinstance(value, hint) else _NO_FIT
+
+
+def _fit_float(value: Any) -> Any:
+    """Convert a number, or a text that stands for an infinite one; NaN does not fit."""
+    if isinstance(value, str):
         return INFINITIES.get(value.lower(), _NO_FIT)
-    if hint in (int, float) and isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         return _NO_FIT
-    if hint is float and isinstance(value, (int, float)):
-        return _NO_FIT if math.isnan(value) else float(value)
-    return value if isinstance(value, hint) else _NO_FIT
+    return float(value)
 
 
 def to_plain(value: Any) -> Any:

@@ -175,7 +175,7 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
 
 
 # Our keys by the names that other trainers, above all TRL and verl, have for them.
-ELSEWHERE = {
+FOREIGN_KEYS = {
     "adv_estimator": "estimator",
     "answer_column": "task.gold_column",
     "batch_size": "prompts_per_step",
@@ -200,13 +200,13 @@ ELSEWHERE = {
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for a misspelt name: the nearest known names, those it is a part of, or all.
 
-    What is our key's name elsewhere is answered with ours.
+    A key of another trainer is answered with ours.
 
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"
     """
-    if name in ELSEWHERE:
-        return f"did you mean {ELSEWHERE[name]}?"
+    if name in FOREIGN_KEYS:
+        return f"did you mean {FOREIGN_KEYS[name]}?"
     # A name may be known in general, and missing in the runs at hand.
     known = sorted({*known} - {name})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)

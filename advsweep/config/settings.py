@@ -157,7 +157,7 @@ class Generation(Component):
     """Sampling of rollouts in training."""
 
     name: ClassVar[str] = "sampling"
-    elsewhere: ClassVar[str] = "generation=transformers and generation=vllm have more"
+    hint_for_unknown: ClassVar[str] = "generation=transformers and generation=vllm have more"
     sampler: ClassVar[str | None] = None
     """The library that samples, as evaluations record it; None for the backend's own code."""
 

@@ -16,7 +16,7 @@ from advsweep.cli.commands.describe import find_component
 from advsweep.cli.commands.init import NAMES, SCHEMA
 from advsweep.cli.own_data import INIT_FILES
 from advsweep.config.groups import conf_directory
-from advsweep.errors import ELSEWHERE
+from advsweep.errors import FOREIGN_KEYS
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
@@ -93,7 +93,7 @@ def test_words_search_keys_and_meanings(listed):
 def test_the_names_of_other_trainers_lead_to_keys_that_exist(listed, refused):
     known = {row["key"] for row in listed("keys")}
     # The others are keys of other components than the default ones.
-    for key in {*ELSEWHERE.values()} - known:
+    for key in {*FOREIGN_KEYS.values()} - known:
         assert key in {row["key"] for row in listed("keys", key)}
     refused(["did you mean optimizer.lr?"], "run", "learning_rate=1e-6", "--dry-run")
 

@@ -158,7 +158,7 @@ class TransformersGeneration(Generation):
     """
 
     name: ClassVar[str] = "transformers"
-    elsewhere: ClassVar[str] = ""
+    hint_for_unknown: ClassVar[str] = ""
 
     max_tokens: int | None = option(
         None, ge=1, help="tokens of a completion; null: as many as the task needs, or 512"
