@@ -501,37 +501,65 @@ def _read_facts(path: str) -> _Facts:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError):
         return _Facts(digest, is_dynamic=True)
-    imports: list[tuple[int, str, tuple[str, ...]]] = []
-    texts: set[str] = set()
-    names: set[str] = set()
-    is_dynamic = False
+    reader = _SourceReader()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports += [(0, alias.name, ()) for alias in node.names]
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported = tuple(alias.name for alias in node.names if alias.name != "*")
-            imports.append((node.level, node.module or "", imported))
-            names |= {node.module or "", *imported}
-        elif isinstance(node, ast.Call):
-            target = _name_of_call(node)
-            if target in _IMPORTERS:
-                dynamic = _dynamic_import(node)
-                is_dynamic = is_dynamic or dynamic is None
-                imports += [dynamic] if dynamic else []
-        elif isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.Constant) and _may_name_file(node.value):
-            texts.add(str(node.value))
+        reader.visit(node)
     return _Facts(
         digest,
-        imports=tuple(imports),
-        texts=frozenset(texts),
-        is_dynamic=is_dynamic or not names.isdisjoint(_DYNAMIC),
-        reads_files=not names.isdisjoint(_READS_FILES),
+        imports=tuple(reader.imports),
+        texts=frozenset(reader.texts),
+        is_dynamic=reader.is_dynamic or not reader.names.isdisjoint(_DYNAMIC),
+        reads_files=not reader.names.isdisjoint(_READS_FILES),
     )
+
+
+class _SourceReader(ast.NodeVisitor):
+    """Collects what the nodes of a source import and name; the caller visits one at a time.
+
+    Attributes:
+        imports: level, module and names of each import.
+        texts: literal texts that may name a file.
+        names: all names and attributes, and what is imported.
+        is_dynamic: whether a call imports a module that its text does not name.
+    """
+
+    def __init__(self) -> None:
+        self.imports: list[tuple[int, str, tuple[str, ...]]] = []
+        self.texts: set[str] = set()
+        self.names: set[str] = set()
+        self.is_dynamic = False
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.imports.append((0, alias.name, ()))
+            self.names.add(alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        imported = tuple(alias.name for alias in node.names if alias.name != "*")
+        self.imports.append((node.level, node.module or "", imported))
+        self.names |= {node.module or "", *imported}
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if _name_of_call(node) not in _IMPORTERS:
+            return
+        dynamic = _dynamic_import(node)
+        if dynamic is None:
+            self.is_dynamic = True
+        else:
+            self.imports.append(dynamic)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.names.add(node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.names.add(node.attr)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if _may_name_file(node.value):
+            self.texts.add(str(node.value))
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Do nothing: other nodes name nothing."""
 
 
 def _may_name_file(value: object) -> bool:

@@ -238,6 +238,7 @@ def _refuse_images(rows: Rows, columns: Sequence[str]) -> None:
 
 
 def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of the options, the right one first where it has its own; or none."""
     for column in named(columns, OPTIONS):
         if _share(rows, _has_options, (column,)) >= _HALF:
             return (column,)
@@ -247,6 +248,11 @@ def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
         is_plain = "." not in column and _share(rows, _has_plain_options, column) >= _HALF
         if is_plain and any(_has_places(rows, label, column) for label in labels):
             return (column,)
+    return _option_columns(rows, columns) or _right_and_wrong(rows, columns)
+
+
+def _option_columns(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return columns with an option each, such as A, B, C, D or option1, option2; or none."""
     families: dict[str, list[tuple[str, str]]] = {}
     for column in columns:
         match = OPTION_COLUMN.fullmatch(column)
@@ -255,19 +261,25 @@ def _options(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
             family = families.setdefault((match["name"] or "").lower(), [])
             family.append((match["label"].upper(), column))
     for family in families.values():
-        labels = sorted(label for label, _ in family)
-        ordered = [column for _, column in sorted(family)]
+        family.sort()
+        labels = [label for label, _ in family]
+        ordered = [column for _, column in family]
         if _is_sequence(labels) and _has_texts(rows, ordered):
             return tuple(ordered)
-    right, wrong = (
-        named(columns, RIGHT_OPTIONS),
-        [c for c in columns if WRONG_OPTION.fullmatch(plain_name(c))],
-    )
-    if right and len(wrong) > 1 and _has_texts(rows, wrong):
-        return (right[0], *wrong)
-    if right and len(wrong) == 1 and isinstance(cell(rows[0], wrong[0]), list):
-        return (right[0], wrong[0])
     return ()
+
+
+def _right_and_wrong(rows: Rows, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the column of the right option and those, or the list, of the wrong ones; or none."""
+    right = named(columns, RIGHT_OPTIONS)
+    wrong = [column for column in columns if WRONG_OPTION.fullmatch(plain_name(column))]
+    if not right or not wrong:
+        return ()
+    if len(wrong) > 1:
+        is_readable = _has_texts(rows, wrong)
+    else:
+        is_readable = isinstance(cell(rows[0], wrong[0]), list)
+    return (right[0], *wrong) if is_readable else ()
 
 
 def _unread_options(rows: Rows, columns: Sequence[str]) -> str:
@@ -385,20 +397,18 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
     """Return the column of the answers, and a doubt about it or nothing."""
     if len(form.options) > 1 and plain_name(form.options[0]) in RIGHT_OPTIONS:
         return form.options[0], ""  # beside the wrong ones
-    taken = {form.question, given.context, *form.options, *_targets(columns)}
-    free = [column for column in columns if column not in taken]
-    final = [column for column in named(free, GOLDS) if _has_answers(rows, column)]
-    nested = [column for column in NESTED_GOLDS if column in free and _has_answers(rows, column)]
-    entries = [column for column in final if "." in column and column not in nested]
-    final = [column for column in final if "." not in column] + nested + entries
+    used = {form.question, given.context, *form.options, *_targets(columns)}
+    free = [column for column in columns if column not in used]
+    final = _final_answers(rows, free)
+    readable = [column for column in final if _is_verifiable(rows, column, form, given.part)]
+    if readable:
+        return readable[0], "" if form.options else _differing(readable, rows, given.part)
     worked = [column for column in named(free, WORKED) if _has_answers(rows, column)]
     if _share(rows, _ends_with_answer, form.question) >= _HALF:
         worked.append(form.question)
-    for candidates in (final, worked):
-        readable = [c for c in candidates if _is_verifiable(rows, c, form, given.part)]
-        if readable:
-            is_final = candidates is final and not form.options
-            return readable[0], _differing(readable, rows, given.part) if is_final else ""
+    for column in worked:
+        if _is_verifiable(rows, column, form, given.part):
+            return column, ""
     if final or worked:
         column = [*final, *worked][0]
         what = "names none of the options" if form.options else "has running texts or objects"
@@ -408,6 +418,15 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
         )
     known = f"questions are in '{form.question}'"
     raise _unknown("a column of answers", rows, columns, known=known)
+
+
+def _final_answers(rows: Rows, columns: Sequence[str]) -> list[str]:
+    """Return the columns with answers without a solution, the likeliest first."""
+    answers = [column for column in named(columns, GOLDS) if _has_answers(rows, column)]
+    nested = [c for c in NESTED_GOLDS if c in columns and _has_answers(rows, c)]
+    plain = [column for column in answers if "." not in column]
+    entries = [column for column in answers if "." in column and column not in nested]
+    return [*plain, *nested, *entries]
 
 
 def _targets(columns: Sequence[str]) -> list[str]:

@@ -185,9 +185,9 @@ def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Pro
                 f"'{task.level_file}', got {brief(row)}"
             )
         levels[str(row["id"])] = row["level"]
-    held_out_problems = _fit(held_out, Split.HELD_OUT, task, levels)
+    held_out_problems = _choose_problems(held_out, Split.HELD_OUT, task, levels)
     prompts = {problem.prompt for problem in held_out_problems}
-    train_problems = _fit(train, Split.TRAIN, task, levels, prompts)
+    train_problems = _choose_problems(train, Split.TRAIN, task, levels, prompts)
     rng = np.random.default_rng(task.seed)
     if task.held_out and not held_out_problems:
         count = len(train_problems)
@@ -228,7 +228,7 @@ def _read(task: SimpleNamespace) -> tuple[Rows, Rows]:
     return train, []
 
 
-def _fit(
+def _choose_problems(
     rows: Rows,
     split: Split,
     task: SimpleNamespace,
@@ -248,15 +248,14 @@ def _fit(
         return []
     is_train = split is Split.TRAIN
     noun = "training problem" if is_train else "held-out problem"
-    wanted = task.levels if is_train or not levels else ()
-    shape, columns = template(task.prompt), choose_columns(task, rows, is_train)
     left_out = _LeftOut(noun, len(rows))
-    found: dict[str, Problem] = {}
-    numbers: dict[str, int] = {}
-    known: set[int] = set()
+    wanted = task.levels if is_train or not levels else ()
+    selection = _Selection(left_out, wanted, others)
+    shape = template(task.prompt)
+    columns = choose_columns(task, rows, is_train)
+    is_worked = bool(is_train and task.shots)
     for number, row in enumerate(rows, start=1):
-        worked = bool(is_train and task.shots)
-        entry = read_entry(row, columns, task.gold_part, number, worked=worked)
+        entry = read_entry(row, columns, task.gold_part, number, worked=is_worked)
         if isinstance(entry, Gap):
             left_out.rows.setdefault(entry.what, []).append(number)
             continue
@@ -265,32 +264,23 @@ def _fit(
         if level is None and not (levels and is_train):
             level = _level(row, columns.level)
         if level is None:
-            left_out.ids.setdefault("without a level", []).append(problem.id)
-        elif wanted and level not in wanted:
-            known.add(level)
-        elif problem.prompt in found:
-            left_out.ids.setdefault(_SAME, []).append(problem.id)
-            earlier = found[problem.prompt]
-            if not _same_reference(earlier.reference, problem.reference):
-                left_out.contradictions.append((numbers[problem.prompt], number))
-        elif problem.prompt in others:
-            left_out.ids.setdefault("held out, too", []).append(problem.id)
-        else:
-            if _IMAGE.search(entry.question):
-                left_out.images.append(number)
-            found[problem.prompt] = replace(problem, level=level, row=number)
-            numbers[problem.prompt] = number
+            left_out.add("without a level", problem)
+            continue
+        has_image = _IMAGE.search(entry.question) is not None
+        selection.add(replace(problem, level=level, row=number), has_image)
     reasons = left_out.sentences()
-    if not found:
-        if known:
-            reasons.append(f"levels: expected some of {sorted(known)}, got {list(wanted)}")
+    if not selection.problems:
+        if selection.other_levels:
+            reasons.append(
+                f"levels: expected some of {sorted(selection.other_levels)}, got {list(wanted)}"
+            )
         raise FormError(
             f"task.data: expected a {noun}, got none: {'; '.join(reasons)}",
             shown_rows(rows, list(rows[0])),
         )
     for reason in reasons:
         warnings.warn(reason, AdvsweepWarning, stacklevel=2)
-    problems = list(found.values())
+    problems = list(selection.problems.values())
     _check_ids(problems, task.id_column)
     return problems
 
@@ -342,6 +332,10 @@ class _LeftOut:
     images: list[int] = field(default_factory=list)
     contradictions: list[tuple[int, int]] = field(default_factory=list)
 
+    def add(self, reason: str, problem: Problem) -> None:
+        """Leave a problem out for a reason."""
+        self.ids.setdefault(reason, []).append(problem.id)
+
     def sentences(self) -> list[str]:
         texts = [
             f"left out {counted(len(ids), self.noun)}, {why} ({ids[0]})"
@@ -374,6 +368,40 @@ class _LeftOut:
                 f"one and another answer: rows {pairs}; the first answer counts"
             )
         return texts
+
+
+@dataclass
+class _Selection:
+    """The distinct problems of a split, taken one after the other.
+
+    Attributes:
+        left_out: receives what is not taken.
+        wanted: the levels to take; empty for all.
+        others: prompts of the other split.
+        problems: the problems taken, by prompt.
+        other_levels: the levels of problems that are not wanted.
+    """
+
+    left_out: _LeftOut
+    wanted: Collection[int]
+    others: Collection[str]
+    problems: dict[str, Problem] = field(default_factory=dict)
+    other_levels: set[int] = field(default_factory=set)
+
+    def add(self, problem: Problem, has_image: bool) -> None:
+        earlier = self.problems.get(problem.prompt)
+        if self.wanted and problem.level not in self.wanted:
+            self.other_levels.add(problem.level)
+        elif earlier is not None:
+            self.left_out.add(_SAME, problem)
+            if not _same_reference(earlier.reference, problem.reference):
+                self.left_out.contradictions.append((earlier.row, problem.row))
+        elif problem.prompt in self.others:
+            self.left_out.add("held out, too", problem)
+        else:
+            self.problems[problem.prompt] = problem
+            if has_image:
+                self.left_out.images.append(problem.row)
 
 
 def _same_reference(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

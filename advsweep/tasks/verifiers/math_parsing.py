@@ -175,23 +175,30 @@ def _compare_numbers(expected: Any, given: Any, answer: str) -> bool | None:
     for side in (expected, given):
         if not isinstance(side, Expr) or not side.is_number or side.has(*_not_finite()):
             return None
-    left = expected.evalf(_DIGITS)
-    right = given.evalf(_DIGITS)
-    sizes = (abs(left), abs(right))
-    if not all(size.is_Number for size in sizes):
+    difference = _relative_difference(expected, given)
+    if difference is None:
         return None
-    scale = max(sizes)
-    if not scale.is_Float or scale._prec < _LEAST_BITS:
-        return None
-    if not all(_is_precise(value) for value in (left, right)):
-        return None
-    difference = abs(left - right) / scale
     is_decimal = expected.has(Float) or given.has(Float)
     if difference <= _EXACT:
         return is_decimal or _may_be_equal(expected, given)
     if not is_decimal or (given.is_Float and _significant_digits(answer) < _FEWEST_DIGITS):
         return False
     return bool(difference <= _ROUNDED)
+
+
+def _relative_difference(expected: Any, given: Any) -> Any:
+    """Return the difference of two finite numbers over the larger; None if it is not precise."""
+    left = expected.evalf(_DIGITS)
+    right = given.evalf(_DIGITS)
+    sizes = [abs(left), abs(right)]
+    if not all(size.is_Number for size in sizes):
+        return None
+    scale = max(sizes)
+    if not scale.is_Float or scale._prec < _LEAST_BITS:
+        return None
+    if not _is_precise(left) or not _is_precise(right):
+        return None
+    return abs(left - right) / scale
 
 
 def _may_be_equal(expected: Any, given: Any) -> bool:

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
 
 from advsweep.errors import AdvsweepError, TrainingError, counted
@@ -159,6 +159,52 @@ class _Worker:
     reads: bool | None = None
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """Why a job has no answer.
+
+    Attributes:
+        is_certain: whether the job is at fault, and not perhaps a machine that was busy.
+    """
+
+    reason: str
+    is_certain: bool
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Jobs by number, with the answers so far.
+
+    Attributes:
+        waiting: jobs that no worker has had.
+        suspects: jobs that failed and are tried once more while no other job runs.
+        tried_again: jobs that are or were suspects.
+    """
+
+    jobs: Sequence[Job]
+    answers: list[Verdict]
+    waiting: deque[int]
+    suspects: deque[int] = field(default_factory=deque)
+    tried_again: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> _Batch:
+        return cls(jobs, answers=[UNREADABLE] * len(jobs), waiting=deque(range(len(jobs))))
+
+    def fail(self, worker: _Worker, failure: _Failure) -> None:
+        """Try the job of a worker once more, or give it its verdict."""
+        number = worker.job
+        assert number is not None
+        if not failure.is_certain and number not in self.tried_again:
+            self.suspects.append(number)
+            self.tried_again.add(number)
+        elif worker.reads:
+            self.answers[number] = Verdict(Outcome.WRONG, reason=failure.reason)
+        else:
+            # Reading the reference answer did it, which is no fault of the model.
+            self.answers[number] = Verdict(Outcome.UNSCORABLE, reason=failure.reason)
+
+
 class VerifierServer:
     """Distributes jobs over workers and watches their deadlines.
 
@@ -183,57 +229,68 @@ class VerifierServer:
         Raises:
             EOFError: the client closed the connection.
         """
-        answers = [UNREADABLE] * len(jobs)
-        waiting, suspects, tried_alone = deque(range(len(jobs))), deque[int](), set[int]()
+        batch = _Batch.of(jobs)
         while True:
-            for worker in self._workers:
-                # A suspect starts after all others, and while it runs none of them is left.
-                is_alone = not any(other.job is not None for other in self._workers)
-                queue = waiting or (suspects if is_alone else None)
-                if worker.job is None and queue:
-                    worker.job, worker.since = queue.popleft(), time.monotonic()
-                    worker.reads = None
-                    with suppress(OSError):  # the idle worker died, which is noticed below
-                        worker.connection.send(jobs[worker.job])
+            self._start_jobs(batch)
             busy = [worker for worker in self._workers if worker.job is not None]
             if not busy:
-                return answers
+                return batch.answers
             # The oldest job is the next to be late; all others may wait that long.
             left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
             ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
             if self._client in ready:
                 raise EOFError  # the client sends nothing while it waits for answers
             for worker in busy:
-                number = worker.job
-                assert number is not None
                 if worker.connection in ready:
-                    try:
-                        found, computed = worker.connection.recv()
-                        if isinstance(found, bool):
-                            worker.reads = found
-                        else:
-                            answers[number] = found
-                            worker.job, worker.computed = None, computed
-                        continue
-                    except (EOFError, OSError):
-                        code, _ = self._replace(worker)
-                        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                        reason, is_certain = f"it ended the verifier ({how})", False
-                elif time.monotonic() < worker.since + self._deadline:
-                    continue
+                    failure = self._receive(worker, batch)
+                elif time.monotonic() >= worker.since + self._deadline:
+                    failure = self._end_late(worker)
                 else:
-                    _, computed = self._replace(worker)
-                    reason = f"it took more than {self._deadline:g} s"
-                    # One that slept, or waited for memory or a core, may be quicker alone.
-                    is_certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
-                if not is_certain and number not in tried_alone:
-                    suspects.append(number)
-                    tried_alone.add(number)
-                elif worker.reads:
-                    answers[number] = Verdict(Outcome.WRONG, reason=reason)
-                else:
-                    # Reading the reference answer did it, which is no fault of the model.
-                    answers[number] = Verdict(Outcome.UNSCORABLE, reason=reason)
+                    failure = None
+                if failure is not None:
+                    batch.fail(worker, failure)
+
+    def _start_jobs(self, batch: _Batch) -> None:
+        """Give each idle worker a job; a suspect starts after all others, and while none runs."""
+        for worker in self._workers:
+            if worker.job is not None:
+                continue
+            is_any_running = any(other.job is not None for other in self._workers)
+            if batch.waiting:
+                number = batch.waiting.popleft()
+            elif batch.suspects and not is_any_running:
+                number = batch.suspects.popleft()
+            else:
+                return
+            worker.job = number
+            worker.since = time.monotonic()
+            worker.reads = None
+            with suppress(OSError):  # the idle worker died, which is noticed later
+                worker.connection.send(batch.jobs[number])
+
+    def _receive(self, worker: _Worker, batch: _Batch) -> _Failure | None:
+        """Take what a worker says of its job; return the failure if it died."""
+        try:
+            message, computed = worker.connection.recv()
+        except (EOFError, OSError):
+            code, _ = self._replace(worker)
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return _Failure(f"it ended the verifier ({how})", is_certain=False)
+        if isinstance(message, bool):
+            worker.reads = message
+        else:
+            assert worker.job is not None
+            batch.answers[worker.job] = message
+            worker.job = None
+            worker.computed = computed
+        return None
+
+    def _end_late(self, worker: _Worker) -> _Failure:
+        """Kill a worker whose job is late, and return the failure."""
+        _, computed = self._replace(worker)
+        # One that slept, or waited for memory or a core, may be quicker alone.
+        is_certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
+        return _Failure(f"it took more than {self._deadline:g} s", is_certain)
 
     def _replace(self, worker: _Worker) -> tuple[int, float]:
         """Replace a worker; return the exit code and CPU seconds of the old one."""
