@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from types import TracebackType
 
 import typer
@@ -68,66 +69,95 @@ def _print_exception(
 
 
 def main() -> None:
-    """Runs the console script; an AdvsweepError or OSError becomes one line and exit code 2."""
+    """Run the console script; an AdvsweepError or OSError becomes one line and exit code 2."""
     open_closed_streams()
     tolerate_broken_stderr()
-    warnings.formatwarning = lambda message, *_, **__: f"{stderr_line(f'advsweep: {message}')}\n"
-    # A shell shows messages in the middle of the line that is being typed.
-    completing = "_ADVSWEEP_COMPLETE" in os.environ
-    if completing:
+    warnings.formatwarning = _format_warning
+    if _is_completing():
         warnings.simplefilter("ignore", AdvsweepWarning)
     sys.excepthook = _print_exception
-    arguments = sys.argv[1:]
-    debug = "--debug" in arguments
+    debug = "--debug" in sys.argv[1:]
+    words = [word for word in sys.argv[1:] if word != "--debug"]
     try:
         # Calling `app` itself would replace our exception hook by typer's.
         command = typer.main.get_command(app)
-        given = [a for a in arguments if a != "--debug"]
-        sys.exit(command(given, prog_name="advsweep", standalone_mode=False) or 0)
-    except TyperException as error:
-        message = error.format_message()
-        if message.startswith("Usage: "):  # the help of a group that was called alone
-            echo(message, err=True)
-        else:
-            context = getattr(error, "ctx", None)
-            name = context.command_path if context else "advsweep"
-            warn(f"{message.rstrip('.')}; `{name} -h` has the options")
-        sys.exit(2)
+        sys.exit(command(words, prog_name="advsweep", standalone_mode=False) or 0)
     except typer.Abort:  # a question without an answer
         sys.exit(1)
-    except (AdvsweepError, OSError) as error:
-        if debug:
-            raise
-        message = explain_os_error(error) if isinstance(error, OSError) else str(error)
-        if not completing:
-            warn(message)
-            for line in getattr(error, "details", ()):
-                echo_line(line, err=True)
-        if isinstance(error, OSError):  # a full disk, say: a traceback would not help
-            discard_stdout()
-        sys.exit(2)
-    except (MemoryError, RuntimeError) as error:
-        if debug or not is_out_of_memory(error):
-            raise
-        reason = str(error).partition("\n")[0].rstrip(".")
-        warn(f"out of memory ({reason}); a smaller model, batch or rank needs less")
-        sys.exit(2)
     except SystemExit as end:
         # typer turns a broken pipe into exit code 1 without a message.
-        if not isinstance(end.__context__, BrokenPipeError):
-            raise
-        if stdout_has_no_reader():
-            sys.exit(0)
-        warn(explain_os_error(end.__context__))
+        if isinstance(end.__context__, BrokenPipeError):
+            _explain_broken_pipe(end.__context__)
         raise
-    except (AttributeError, LookupError, TypeError, ValueError):
-        # What values of a wrong kind end in.
-        if debug or "advsweep.store" not in sys.modules:
+    except Exception as error:
+        if not _explain(error, debug=debug):
             raise
-        from advsweep.store.store import explain_by_damage
-
-        damage = explain_by_damage()
-        if damage is None:
-            raise
-        warn(str(damage))
         sys.exit(2)
+
+
+def _is_completing() -> bool:
+    """Return whether a shell asks for completion: it shows messages in the line being typed."""
+    return "_ADVSWEEP_COMPLETE" in os.environ
+
+
+def _format_warning(message: Warning | str, *_: object) -> str:
+    return f"{stderr_line(f'advsweep: {message}')}\n"
+
+
+def _explain(error: Exception, *, debug: bool) -> bool:
+    """Print in a line what the user can correct; return whether it is an error of that kind."""
+    if isinstance(error, TyperException):
+        _explain_usage(error)
+        return True
+    if debug:
+        return False
+    if isinstance(error, AdvsweepError):
+        _warn_unless_completing(str(error), getattr(error, "details", ()))
+        return True
+    if isinstance(error, OSError):
+        _warn_unless_completing(explain_os_error(error))
+        discard_stdout()  # a full disk, say: a traceback would not help
+        return True
+    if is_out_of_memory(error):
+        reason = str(error).partition("\n")[0].rstrip(".")
+        warn(f"out of memory ({reason}); a smaller model, batch or rank needs less")
+        return True
+    return _explain_by_damage(error)
+
+
+def _explain_usage(error: TyperException) -> None:
+    message = error.format_message()
+    if message.startswith("Usage: "):  # the help of a group without a command
+        echo(message, err=True)
+        return
+    context = getattr(error, "ctx", None)
+    name = context.command_path if context else "advsweep"
+    warn(f"{message.rstrip('.')}; `{name} -h` has the options")
+
+
+def _warn_unless_completing(message: str, details: Sequence[str] = ()) -> None:
+    if _is_completing():
+        return
+    warn(message)
+    for line in details:
+        echo_line(line, err=True)
+
+
+def _explain_by_damage(error: Exception) -> bool:
+    """Explain what values of a wrong kind end in by a damaged store; return whether it is one."""
+    of_values = (AttributeError, LookupError, TypeError, ValueError)
+    if not isinstance(error, of_values) or "advsweep.store" not in sys.modules:
+        return False
+    from advsweep.store.store import explain_by_damage
+
+    damage = explain_by_damage()
+    if damage is not None:
+        warn(str(damage))
+    return damage is not None
+
+
+def _explain_broken_pipe(error: BrokenPipeError) -> None:
+    """End well if the reader of stdout closed the pipe; else say which write failed."""
+    if stdout_has_no_reader():
+        sys.exit(0)
+    warn(explain_os_error(error))

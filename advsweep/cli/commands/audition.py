@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
     from advsweep.objectives.base import Objective
 
-# Of the rollouts that a run samples: prompts, and the fewest rollouts of each.
-_PROMPTS, _ROLLOUTS = 128, 32
+# What a run samples: prompts, and the fewest rollouts of each.
+_PROMPTS = 128
+_ROLLOUTS = 32
 
 
 # By name, the held-out prompts with these solve rates.
@@ -165,8 +167,8 @@ def audition(
             help="Rollouts with at least this reward are right.",
         ),
     ] = None,
-    target: options.Drawing = None,
-    output: Annotated[
+    output: options.Drawing = None,
+    output_format: Annotated[
         Literal["table", "csv", "json"] | None,
         typer.Option(
             "--format",
@@ -188,81 +190,151 @@ def audition(
         if value is not None and not 0 < value < math.inf:
             raise ConfigError(f"{option}: expected a number above 0, got {value:g}")
     # What needs no model comes first: a mistyped name is answered at once.
-    given = None if rollouts is None else _read_groups(rollouts)
-    if target is not None:
+    groups = [] if rollouts is None else _read_groups(rollouts)
+    if output is not None:
         from advsweep.report.figures.draw import check_path
 
-        check_path(target)
+        check_path(output)
     candidates = _candidates(names, objectives or ["clipped"])
     record = None if source is None else _find_run(source, store)
     import_extra("transformers", "hf", "an audition")
-    from advsweep.backends.trl.audition import Audition, open_model, sample_rollouts
+    from advsweep.backends.trl.audition import Audition, open_model
 
     with tempfile.TemporaryDirectory() as folder:
-        if model is not None and given is not None:
-            title, groups = model, given
-            opened, tokenizer = open_model(model, lora_rank)
+        if record is None:
+            assert model is not None
+            weights, tokenizer = open_model(model, lora_rank)
+            subject = _Subject(model, weights, tokenizer, groups, group_size, temperature or 1.0)
         else:
-            assert record is not None
-            with open_store(store, create=False) as kept:
-                run = trained_run(record, kept)
-            last = record.step if step is None else step
-            title = f"run {record.id} after step {last}"
-            run.backend.export(run, record.directory, last, Path(folder))
-            opened, tokenizer = open_model(folder, lora_rank)
-            group_size = group_size or run.group_size
-            temperature = temperature or run.generation.temperature
-            of_each = group_size * math.ceil(_ROLLOUTS / group_size)
-            groups = sample_rollouts(
-                *(run, record.directory, last, tokenizer), prompts=_PROMPTS, rollouts=of_each
+            subject = _open_run(
+                record,
+                store,
+                Path(folder),
+                step=step,
+                lora_rank=lora_rank,
+                group_size=group_size,
+                temperature=temperature,
             )
-        tried = Audition(
-            *(opened, tokenizer, groups),
+        audition = Audition(
+            subject.weights,
+            subject.tokenizer,
+            subject.groups,
             updates=updates,
             kl=kl,
-            group_size=group_size,
-            temperature=temperature or 1.0,
+            group_size=subject.group_size,
+            temperature=subject.temperature,
             success_at=success_at,
         )
-    found: dict[str, Auditioned] = {}
-    refused = {}
-    with progress_bar("Auditions", len(candidates)) as progress:
-        for done, (label, (estimator, objective)) in enumerate(candidates.items()):
-            progress(done)
-            if lacking := tried.lacking(estimator):
-                refused[label] = f"needs {', '.join(lacking)}"
-                continue
-            try:
-                found[label] = tried.audition(estimator, objective)
-            except AdvsweepError as error:
-                refused[label] = str(error)
-    baseline = next(iter(found), "")
-    measures = {label: _measures(own, tried.solve_rates) for label, own in found.items()}
-    records = [_record(label, own, measures[baseline]) for label, own in measures.items()]
-    for own, tried_one in zip(records, found.values(), strict=True):
-        own["half_cosine"] = tried_one.half_cosine
-        own["sample_share"] = float(tried_one.answers.sample_share.mean())
-    records.sort(key=lambda record: -record["log_odds"])
-    for line in _cautions(tried, records):
+    auditioned, refused = _try_all(audition, candidates)
+    baseline = next(iter(auditioned), "")
+    records = _records(auditioned, audition.solve_rates)
+    for line in _cautions(audition, records):
         warn(line)
-    heading = (
-        f"{title}: {counted(tried.groups, 'group')} for updates of length {tried.step_norm:.3g}; "
-        f"held out: {counted(len(tried.solve_rates), 'prompt')} with "
-        f"{counted(tried.rollouts, 'rollout')}, solve rate {tried.solve_rates.mean():.3g}"
-    )
-    if target is not None:
+    heading = _heading(subject.title, audition)
+    if output is not None:
         from advsweep.report.figures.advantages import draw_audition
         from advsweep.report.figures.draw import write
 
-        drawn = draw_audition(f"Audition of {title}", heading, records, baseline)
-        write([drawn], target)
-        echo_line(f"Wrote {target}.", err=True)
-    if output == "json":
+        chart = draw_audition(f"Audition of {subject.title}", heading, records, baseline)
+        write([chart], output)
+        echo_line(f"Wrote {output}.", err=True)
+    if output_format == "json":
         print_json({"about": heading, "candidates": records, "refused": refused})
-    elif output is not None:
-        print_listing(records, output)
+    elif output_format is not None:
+        print_listing(records, output_format)
     else:
         _print(heading, records, refused, baseline)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """Opened weights, and rollouts that they sampled.
+
+    Attributes:
+        group_size: rollouts of a group that are used; None for all.
+        temperature: that of the sampling.
+    """
+
+    title: str
+    weights: Any
+    tokenizer: Any
+    groups: Sequence[RolloutGroup]
+    group_size: int | None
+    temperature: float
+
+
+def _open_run(
+    record: RunRecord,
+    store: str | None,
+    folder: Path,
+    *,
+    step: int | None,
+    lora_rank: int,
+    group_size: int | None,
+    temperature: float | None,
+) -> _Subject:
+    """Export the weights of a run to a folder, and sample its training problems with them."""
+    from advsweep.backends.trl.audition import open_model, sample_rollouts
+
+    with open_store(store, create=False) as opened:
+        run = trained_run(record, opened)
+    last = record.step if step is None else step
+    run.backend.export(run, record.directory, last, folder)
+    weights, tokenizer = open_model(str(folder), lora_rank)
+    size = group_size or run.group_size
+    groups = sample_rollouts(
+        run,
+        record.directory,
+        last,
+        tokenizer,
+        prompts=_PROMPTS,
+        rollouts=size * math.ceil(_ROLLOUTS / size),
+    )
+    title = f"run {record.id} after step {last}"
+    sampled_at = temperature or run.generation.temperature or 1.0
+    return _Subject(title, weights, tokenizer, groups, size, sampled_at)
+
+
+def _try_all(
+    audition: Audition, candidates: Mapping[str, tuple[Estimator, Objective]]
+) -> tuple[dict[str, Auditioned], dict[str, str]]:
+    """Audition the candidates that can be; return them, and the reasons of the others."""
+    auditioned: dict[str, Auditioned] = {}
+    refused: dict[str, str] = {}
+    with progress_bar("Auditions", len(candidates)) as progress:
+        for done, (label, (estimator, objective)) in enumerate(candidates.items()):
+            progress(done)
+            if lacking := audition.lacking(estimator):
+                refused[label] = f"needs {', '.join(lacking)}"
+                continue
+            try:
+                auditioned[label] = audition.audition(estimator, objective)
+            except AdvsweepError as error:
+                refused[label] = str(error)
+    return auditioned, refused
+
+
+def _records(
+    auditioned: Mapping[str, Auditioned], rates: Float[np.ndarray, " prompts"]
+) -> list[dict[str, Any]]:
+    """Return a record per candidate, best first; differences are to the first candidate."""
+    measures = {label: _measures(each, rates) for label, each in auditioned.items()}
+    baseline = next(iter(measures.values()), {})
+    records = []
+    for label, each in auditioned.items():
+        record = _record(label, measures[label], baseline)
+        record["half_cosine"] = each.half_cosine
+        record["sample_share"] = float(each.answers.sample_share.mean())
+        records.append(record)
+    return sorted(records, key=lambda record: -record["log_odds"])
+
+
+def _heading(title: str, audition: Audition) -> str:
+    return (
+        f"{title}: {counted(audition.groups, 'group')} for updates of length "
+        f"{audition.step_norm:.3g}; held out: {counted(len(audition.solve_rates), 'prompt')} with "
+        f"{counted(audition.rollouts, 'rollout')}, solve rate {audition.solve_rates.mean():.3g}"
+    )
 
 
 def _read_groups(rollouts: Path) -> list[RolloutGroup]:
@@ -300,10 +372,10 @@ def _candidates(
 
 
 def _measures(
-    found: Auditioned, rates: Float[np.ndarray, " prompts"]
+    auditioned: Auditioned, rates: Float[np.ndarray, " prompts"]
 ) -> dict[str, Float[np.ndarray, " prompts"]]:
     """Return the changes of each held-out prompt by the names of columns."""
-    answers = found.answers
+    answers = auditioned.answers
     return {
         "log_odds": answers.log_odds,
         **{
@@ -312,7 +384,7 @@ def _measures(
         },
         "pass@1": answers.pass_at_1,
         "pass@8": answers.pass_at_k,
-        "token_entropy": found.token_entropy,
+        "token_entropy": auditioned.token_entropy,
         "kl": answers.kl,
     }
 
@@ -325,19 +397,21 @@ def _record(
     """Return means over the prompts, and differences to the baseline paired by prompt."""
     record: dict[str, Any] = {"candidate": label}
     for name, values in measures.items():
-        for column, own in ((name, values), (f"{name}_difference", values - baseline[name])):
-            mean, low, high, _ = student_t_interval(own[~np.isnan(own)])
+        columns = {name: values, f"{name}_difference": values - baseline[name]}
+        for column, changes in columns.items():
+            mean, low, high, _ = student_t_interval(changes[~np.isnan(changes)])
             record |= {column: mean, f"{column}_low": low, f"{column}_high": high}
     return record
 
 
-def _cautions(tried: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
-    if tried.left_out:
-        yield f"{counted(tried.left_out, 'group')} left out: completions or rewards are missing"
-    if abs(tried.surprisal - tried.entropy) > _FOREIGN:
+def _cautions(audition: Audition, records: list[dict[str, Any]]) -> Iterator[str]:
+    if audition.left_out:
+        yield f"{counted(audition.left_out, 'group')} left out: completions or rewards are missing"
+    if abs(audition.surprisal - audition.entropy) > _FOREIGN:
         yield (
             "other weights or another temperature may have sampled these rollouts: their surprisal "
-            f"is {tried.surprisal:.2f} nats per token, the model's entropy {tried.entropy:.2f}"
+            f"is {audition.surprisal:.2f} nats per token, the model's entropy "
+            f"{audition.entropy:.2f}"
         )
     # With a smaller effective sample the weights of rollouts say little.
     if few := [record["candidate"] for record in records if record["sample_share"] < 0.5]:
@@ -352,8 +426,12 @@ def _print(
 ) -> None:
     echo_line(heading)
     if records:
-        columns = {"log_odds": "log-odds", "pass@1": "pass@1", "pass@8": "pass@8"}
-        columns |= {"token_entropy": "entropy"}
+        columns = {
+            "log_odds": "log-odds",
+            "pass@1": "pass@1",
+            "pass@8": "pass@8",
+            "token_entropy": "entropy",
+        }
         rows = [
             [
                 record["candidate"],
@@ -374,6 +452,7 @@ def _print(
 
 
 def _cell(record: dict[str, Any], name: str, is_baseline: bool) -> str:
-    column, digits = name if is_baseline else f"{name}_difference", 2 if name == "log_odds" else 3
+    column = name if is_baseline else f"{name}_difference"
+    digits = 2 if name == "log_odds" else 3
     half = record[f"{column}_high"] - record[column]
     return f"{record[column]:+.{digits}f} ±{half:.{digits}f}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -25,11 +26,18 @@ from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from advsweep.logs.replay import Replay
+    from advsweep.logs.rollouts import RolloutNotes, RolloutStep
 
 # Names of the fields of `Statistics` in tables, CSV, JSON and figures.
 NAMES = (
-    *("no_gradient", "m_S", "m_F", "sign_ratio", "effective_prompts", "weight_variance"),
-    *("cosine_grpo", "largest"),
+    "no_gradient",
+    "m_S",
+    "m_F",
+    "sign_ratio",
+    "effective_prompts",
+    "weight_variance",
+    "cosine_grpo",
+    "largest",
 )
 
 
@@ -98,8 +106,8 @@ def replay(
             "two rewards; of more, those at or above the mean of their group).",
         ),
     ] = None,
-    target: options.Drawing = None,
-    output: Annotated[
+    output: options.Drawing = None,
+    output_format: Annotated[
         Literal["table", "csv", "json"] | None,
         typer.Option(
             "--format",
@@ -118,91 +126,98 @@ def replay(
     from advsweep.cli.estimators import build_named
     from advsweep.estimators import ESTIMATORS
     from advsweep.logs.replay import replay as replay_steps
-    from advsweep.logs.rollout_records import RolloutNotes
-    from advsweep.logs.rollouts import read_rollouts
-    from advsweep.report.data.solved_groups import solved_groups
-    from advsweep.store import open_store
+    from advsweep.logs.rollouts import RolloutNotes
 
-    if target is not None:
+    if output is not None:
         from advsweep.report.figures.draw import check_path
 
-        check_path(target)
-    found = re.fullmatch(r"\s*(?:(\d+)|(\d*)\s*:\s*(\d*))\s*", "0:" if steps is None else steps)
-    if found is None or not any(found.groups()):
-        raise ConfigError(f"--steps: expected A:B, A:, :B or a step, got '{steps}'")
-    first, last = int(found[1] or found[2] or 0), float(found[1] or found[3] or "inf")
-    weights = _parse_rewards(rewards or [])
+        check_path(output)
+    first, last = _parse_steps(steps)
     notes = RolloutNotes()
-    path = Path(source)
-    # `last`, an id or the start of an identity, where no file has the name.
-    is_run = not path.exists() and not set(source.removeprefix("last")) - set("0123456789abcdef")
-    if is_run:
-        with open_store(store, create=False) as opened:
-            dump = solved_groups(opened, opened.runs.find(source).id, notes)
-    else:
-        dump = list(read_rollouts(path, rewards=weights, notes=notes))
-    chosen = [step for step in dump if first <= step.step <= last]
+    recorded = _read(source, store, _parse_rewards(rewards or []), notes)
+    chosen = [step for step in recorded.steps if first <= step.step <= last]
     if not chosen:
         raise ConfigError(
-            f"--steps {steps}: expected steps of the rollouts, which are {dump[0].step} to "
-            f"{dump[-1].step}"
+            f"--steps {steps}: expected steps of the rollouts, which are "
+            f"{recorded.steps[0].step} to {recorded.steps[-1].step}"
         )
     every = names or sorted(cls.name for cls in ESTIMATORS.classes())
     estimators = build_named(ESTIMATORS, every)
     with progress_bar("Replaying", len(estimators)) as update:
         result = replay_steps(chosen, estimators, success_at=success_at, progress=update)
-    for line in filter(None, (notes.message(), *notes.remarks, *result.remarks)):
-        warn(line)
+    for line in (notes.message(), *notes.remarks, *result.remarks):
+        if line:
+            warn(line)
     if by == "solve_rate" and result.rates is None:
         raise ConfigError(
             "--by solve_rate: expected rewards of two values, or --success-at REWARD to say what "
             "a success is"
         )
+    if output is not None:
+        _draw(result, by or "step", output, recorded.title)
+        echo_line(f"Wrote {output}.", err=True)
     records = _records(result, by)
-    if target is not None:
-        _draw(result, by or "step", target, f"run {source}" if is_run else path.name or source)
-        echo_line(f"Wrote {target}.", err=True)
-    if output == "json":
-        total = result.total()
-        print_json(
-            {
-                "steps": result.steps,
-                **total,
-                "solve_rate": None if result.rates is None else total["solve_rate"],
-                "by": by,
-                "estimators": records,
-                "lacking": result.lacking,
-                "refused": result.refused,
-                "left_out": notes.left_out,
-                "remarks": [*notes.remarks, *result.remarks],
-            }
-        )
-    elif output == "csv":
+    if output_format == "json":
+        print_json(_document(result, by, records, notes))
+    elif output_format == "csv":
         print_listing(records, "csv")
-    elif output is None and target is not None:
-        echo_line(str(target))
+    elif output_format is None and output is not None:
+        echo_line(str(output))
     else:
-        echo_line(_heading(result))
-        if records:
-            echo()
-            print_columns(list(records[0]), [list(map(_cell, r.values())) for r in records])
-        lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
-        if unable := list((lacking | result.refused).items()):
-            echo()
-            print_columns(("not replayed", "why"), unable)
+        _print(result, records)
+
+
+class _Recorded(NamedTuple):
+    """Rollouts of a source, of at least one step, and a title for them."""
+
+    title: str
+    steps: Sequence[RolloutStep]
+
+
+def _read(
+    source: str, store: str | None, rewards: Mapping[str, float] | None, notes: RolloutNotes
+) -> _Recorded:
+    """Read the rollouts of a path, or the solved groups of a run where no file has the name."""
+    from advsweep.logs.rollouts import read_rollouts
+    from advsweep.report.data.solved_groups import solved_groups
+    from advsweep.store import open_store
+
+    path = Path(source)
+    # `last`, an id or the start of an identity.
+    if not path.exists() and set(source.removeprefix("last")) <= set("0123456789abcdef"):
+        with open_store(store, create=False) as opened:
+            run = opened.runs.find(source)
+            return _Recorded(f"run {source}", solved_groups(opened, run.id, notes))
+    steps = list(read_rollouts(path, rewards=rewards, notes=notes))
+    return _Recorded(path.name or source, steps)
+
+
+def _parse_steps(text: str | None) -> tuple[int, float]:
+    """Return the first and the last step of `A:B`, `A:`, `:B` or a number."""
+    if text is None:
+        return 0, math.inf
+    match = re.fullmatch(r"\s*(?:(\d+)|(\d*)\s*:\s*(\d*))\s*", text)
+    if match is None or not any(match.groups()):
+        raise ConfigError(f"--steps: expected A:B, A:, :B or a step, got '{text}'")
+    single, first, last = match.groups()
+    if single:
+        return int(single), int(single)
+    return int(first or 0), float(last or "inf")
 
 
 def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
     """Return names and weights of rewards; None if there are none."""
     weights = {}
-    for text in (part.strip() for given in texts for part in given.split(",")):
+    for text in (part.strip() for each in texts for part in each.split(",")):
         name, equals, weight = text.rpartition("=")
-        name, weight = (name, weight) if equals else (text, "1")
+        if not equals:
+            name, weight = text, "1"
+        name = name.strip()
         try:
-            weights[name.strip()] = float(weight)
+            weights[name] = float(weight)
         except ValueError:
             raise ConfigError(f"--reward: expected NAME or NAME=WEIGHT, got '{text}'") from None
-        if not name.strip() or not is_bounded(weights[name.strip()]):
+        if not name or not is_bounded(weights[name]):
             raise ConfigError(f"--reward: expected NAME or NAME=WEIGHT, got '{text}'")
     return weights or None
 
@@ -212,31 +227,73 @@ def _records(result: Replay, by: Part | None) -> list[dict[str, Any]]:
 
     What was logged comes first, then the estimators, those first that are most like GRPO.
     """
-    from advsweep.logs.replay import LOGGED
-
-    def place(label: str) -> float:
-        cosine = float(result.estimators[label].overall.cosine[0])
-        similar = 2.0 if cosine != cosine else -cosine
-        return -2.0 if label == LOGGED else similar
-
-    parts: list[dict[str, Any]] = [{}]
-    if by is not None:
-        places, groups = (
-            (result.steps, result.groups) if by == "step" else (result.rates, result.rate_groups)
-        )
-        assert places is not None
-        assert groups is not None
-        pairs = zip(places.tolist(), groups.tolist(), strict=True)
-        parts = [{by: part, "groups": count} for part, count in pairs]
+    parts = _parts(result, by)
     records = []
-    for label in sorted(result.estimators, key=place):
-        own = result.estimators[label]
-        found = {None: own.overall, "step": own.by_step, "solve_rate": own.by_rate}[by]
-        assert found is not None
+    for label in sorted(result.estimators, key=lambda label: _order(result, label)):
+        replayed = result.estimators[label]
+        statistics = {
+            None: replayed.overall,
+            "step": replayed.by_step,
+            "solve_rate": replayed.by_rate,
+        }[by]
+        assert statistics is not None
         for number, part in enumerate(parts):
-            numbers = [float(values[number]) for values in found]
+            numbers = [float(values[number]) for values in statistics]
             records.append({"estimator": label, **part, **dict(zip(NAMES, numbers, strict=True))})
     return records
+
+
+def _parts(result: Replay, by: Part | None) -> list[dict[str, Any]]:
+    """Return what tells the records of an estimator apart: a step or a solve rate, and groups."""
+    if by is None:
+        return [{}]
+    if by == "step":
+        values, groups = result.steps, result.groups
+    else:
+        assert result.rates is not None
+        assert result.rate_groups is not None
+        values, groups = result.rates, result.rate_groups
+    pairs = zip(values.tolist(), groups.tolist(), strict=True)
+    return [{by: value, "groups": count} for value, count in pairs]
+
+
+def _order(result: Replay, label: str) -> float:
+    from advsweep.logs.replay import LOGGED
+
+    if label == LOGGED:
+        return -2.0
+    cosine = float(result.estimators[label].overall.cosine[0])
+    return 2.0 if math.isnan(cosine) else -cosine
+
+
+def _document(
+    result: Replay, by: Part | None, records: Sequence[Mapping[str, Any]], notes: RolloutNotes
+) -> dict[str, Any]:
+    """Return what `--format json` prints."""
+    total = result.total()
+    return {
+        "steps": result.steps,
+        **total,
+        "solve_rate": None if result.rates is None else total["solve_rate"],
+        "by": by,
+        "estimators": records,
+        "lacking": result.lacking,
+        "refused": result.refused,
+        "left_out": notes.left_out,
+        "remarks": [*notes.remarks, *result.remarks],
+    }
+
+
+def _print(result: Replay, records: Sequence[Mapping[str, Any]]) -> None:
+    echo_line(_heading(result))
+    if records:
+        echo()
+        print_columns(list(records[0]), [list(map(_cell, r.values())) for r in records])
+    reasons = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
+    reasons |= result.refused
+    if reasons:
+        echo()
+        print_columns(("not replayed", "why"), list(reasons.items()))
 
 
 def _heading(result: Replay) -> str:
@@ -259,21 +316,21 @@ def _cell(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _draw(result: Replay, by: Part, target: Path, source: str) -> None:
+def _draw(result: Replay, by: Part, output: Path, source: str) -> None:
     from advsweep.report.figures.advantages import draw_replay, step_ranges
     from advsweep.report.figures.draw import write
 
     numbers: dict[str, dict[str, list[float]]] = {}
     for record in _records(result, by):
-        own = numbers.setdefault(record["estimator"], {name: [] for name in NAMES})
+        series = numbers.setdefault(record["estimator"], {name: [] for name in NAMES})
         for name in NAMES:
-            own[name].append(record[name])
+            series[name].append(record[name])
     if not numbers:
-        raise ConfigError(f"{target}: no estimator can be replayed, so there is nothing to draw")
+        raise ConfigError(f"{output}: no estimator can be replayed, so there is nothing to draw")
     x = result.steps if by == "step" else result.rates
     assert x is not None
     note = _heading(result)
     if by == "step" and (width := step_ranges(len(result.steps))) > 1:
         note += f"; a point is the mean of {width} steps"
     title = f"Advantages on the rollouts of {source}"
-    write([draw_replay(title, note, numbers, x.tolist(), by.replace("_", " "))], target)
+    write([draw_replay(title, note, numbers, x.tolist(), by.replace("_", " "))], output)
