@@ -100,7 +100,13 @@ def _is_completing() -> bool:
     return "_ADVSWEEP_COMPLETE" in os.environ
 
 
-def _format_warning(message: Warning | str, *_: object) -> str:
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
     return f"{stderr_line(f'advsweep: {message}')}\n"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS
+from advsweep.backends.base import Backend
 from advsweep.cli.output import echo_line
 from advsweep.components import fields_of, option_of
 from advsweep.config.compose import check_literal, patch
@@ -61,8 +62,48 @@ def parse_request(
         ConfigError: an option is unknown, does not apply, or has several values.
     """
 
-    given = parse_assignments(fields)
-    name = run_config["backend"]["name"] if run_config else given.get("backend", "trl")
+    assignments = parse_assignments(fields)
+    backend = _backend(
+        run_config["backend"]["name"] if run_config else assignments.get("backend", "trl")
+    )
+    samplers = _samplers(backend, assignments.get("generation"), is_run=run_config is not None)
+    for key in assignments:
+        _check_key(key, samplers, is_run=run_config is not None)
+    options = {"task": task, "model.path": model, "evaluation.n": samples}
+    assignments |= {key: value for key, value in options.items() if value is not None}
+    assignments["generation"] = samplers[0].name if samplers else Generation.name
+    nodes = _compose(assignments, config_dirs, run_config)
+    generations = [
+        sampler.build(
+            {key: v for key, v in nodes["generation"].items() if key in fields_of(sampler)},
+            where="generation",
+        )
+        for sampler in samplers
+    ]
+    subject = None
+    if run_config is None:
+        subject = model_subject(
+            BACKENDS.build(nodes["backend"], where="backend"),
+            MODELS.build(nodes["model"], where="model"),
+            generations,
+            nodes["model"]["path"],
+        )
+    built_task = TASKS.build(nodes["task"], where="task")
+    if subject is not None and not built_task.is_text:
+        raise ConfigError(
+            f"--task: expected problems that a language model can read, got '{built_task.name}', "
+            "a table of rewards; `advsweep list tasks` has others"
+        )
+    return EvaluationRequest(
+        task=built_task,
+        settings=EVALUATIONS.build(nodes["evaluation"], where="evaluation"),
+        generations=generations,
+        subject=subject,
+    )
+
+
+def _backend(name: str) -> type[Backend]:
+    """Return the backend of this name, of whose weights advsweep can sample."""
     backend = BACKENDS.get(name)
     if backend.external:
         raise ConfigError(
@@ -70,74 +111,76 @@ def parse_request(
             f"belong to its program; evaluate them with it, or a folder that transformers loads "
             f"with --model"
         )
-    samples_with = backend.samples_with()
-    if chosen := given.get("generation"):
-        if run_config is not None and not samples_with:
-            raise ConfigError(
-                f"generation={chosen}: backend '{backend.name}' has a single sampler; omit it"
-            )
-        samples_with = (GENERATIONS.get(chosen),)
-    for key in given:
-        group = key.partition(".")[0]
-        if group not in ("evaluation", "task", *_OF_MODELS) or key == "task":
-            raise ConfigError(
-                f"{key}: expected a key of evaluation, task, generation, model or backend, such as "
-                "evaluation.temperature; --task selects the task"
-            )
-        is_fixed = group in _OF_MODELS
-        if group == "generation" and samples_with:
-            # The choice of a sampler, and fields that cannot change its results, such as memory
-            # limits, stay free.
-            known, field = fields_of(samples_with[0]), key.partition(".")[2]
-            is_fixed = bool(field) and (field not in known or option_of(known[field]).identity)
-        if run_config is not None and is_fixed:
-            raise ConfigError(
-                f"{key}: expected a field of the evaluation or the task; the model and the "
-                "generation of a run are fixed"
-            )
-    options_given = {"task": task, "model.path": model, "evaluation.n": samples}
-    given |= {key: value for key, value in options_given.items() if value is not None}
-    given["generation"] = samples_with[0].name if samples_with else Generation.name
+    return backend
+
+
+def _samplers(
+    backend: type[Backend], chosen: str | None, *, is_run: bool
+) -> tuple[type[Generation], ...]:
+    """Return the samplers that the backend may use; only the chosen one if there is one."""
+    samplers = backend.samples_with()
+    if not chosen:
+        return samplers
+    if is_run and not samplers:
+        raise ConfigError(
+            f"generation={chosen}: backend '{backend.name}' has a single sampler; omit it"
+        )
+    return (GENERATIONS.get(chosen),)
+
+
+def _check_key(key: str, samplers: Sequence[type[Generation]], *, is_run: bool) -> None:
+    """Refuse a key that says nothing about the evaluation, or that a run has fixed."""
+    group, _, field = key.partition(".")
+    if group not in ("evaluation", "task", *_OF_MODELS) or key == "task":
+        raise ConfigError(
+            f"{key}: expected a key of evaluation, task, generation, model or backend, such as "
+            "evaluation.temperature; --task selects the task"
+        )
+    if is_run and _is_fixed(group, field, samplers):
+        raise ConfigError(
+            f"{key}: expected a field of the evaluation or the task; the model and the "
+            "generation of a run are fixed"
+        )
+
+
+def _is_fixed(group: str, field: str, samplers: Sequence[type[Generation]]) -> bool:
+    """Return whether the training of a run has decided a key.
+
+    The choice of a sampler, and fields that cannot change its results, such as memory limits,
+    stay free.
+    """
+    if group != "generation" or not samplers:
+        return group in _OF_MODELS
+    if not field:
+        return False
+    fields = fields_of(samplers[0])
+    return field not in fields or option_of(fields[field]).identity
+
+
+def _compose(
+    assignments: Mapping[str, Any],
+    config_dirs: Sequence[Path],
+    run_config: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the config nodes of an evaluation; task and settings of a run are its own."""
+    values = {key: value for key, value in assignments.items() if "." in key}
     with config_groups(config_dirs) as groups:
         choices = {"model": "hf", "backend": "trl"}
-        choices |= {k: groups.member(k, value) for k, value in given.items() if "." not in k}
-        values = {key: value for key, value in given.items() if "." in key}
+        for key, value in assignments.items():
+            if "." not in key:
+                choices[key] = groups.member(key, value)
         for key in values:
             groups.check_key(key)
         config = dict(groups.compose(choices))
-        for group in ("task", "evaluation"):
-            if run_config is not None and group not in choices:
-                check_literal(run_config[group], f"{group} of the run")
-                config[group] = run_config[group]
+        if run_config is not None:
+            for group in ("task", "evaluation"):
+                if group not in choices:
+                    check_literal(run_config[group], f"{group} of the run")
+                    config[group] = run_config[group]
         nodes = patch(groups, config, values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
-    generations = [
-        cls.build(
-            {k: v for k, v in nodes["generation"].items() if k in fields_of(cls)},
-            where="generation",
-        )
-        for cls in samples_with
-    ]
-    subject = None
-    if run_config is None:
-        built = BACKENDS.build(nodes["backend"], where="backend")
-        path_or_id = nodes["model"]["path"]
-        subject = model_subject(
-            built, MODELS.build(nodes["model"], where="model"), generations, path_or_id
-        )
-    task_built = TASKS.build(nodes["task"], where="task")
-    if subject is not None and not task_built.is_text:
-        raise ConfigError(
-            f"--task: expected problems that a language model can read, got '{task_built.name}', "
-            "a table of rewards; `advsweep list tasks` has others"
-        )
-    return EvaluationRequest(
-        task=task_built,
-        settings=EVALUATIONS.build(nodes["evaluation"], where="evaluation"),
-        generations=generations,
-        subject=subject,
-    )
+    return nodes
 
 
 def say_change(reason: str) -> None:

@@ -32,21 +32,22 @@ def check_overrides(overrides: Sequence[str] | None) -> list[str]:
     Raises:
         ConfigError: a key is given twice in a row, as a shell does that expands `seed={0,1}`.
     """
-    given = list(overrides or ())
-    pairs = [
-        ("experiment", "=", text)
-        if text.endswith(YAML_SUFFIXES)
-        else text.lstrip("+").partition("=")
-        for text in given
-    ]
-    for (key, equals, before), (other, _, value) in itertools.pairwise(pairs):
+    texts = list(overrides or ())
+    for (key, equals, before), (other, _, value) in itertools.pairwise(map(_split_override, texts)):
         if equals and key == other and before != value:
             sign = "+" if key == "experiment" else ""
             raise ConfigError(
                 f"{key}: expected each key once, got {before} and {value}; sweep over both with "
                 f"{sign}{key}={before},{value} (a shell takes braces apart)"
             )
-    return given
+    return texts
+
+
+def _split_override(text: str) -> tuple[str, str, str]:
+    """Return key, sign and value; a sweep file is the value of `experiment`."""
+    if text.endswith(YAML_SUFFIXES):
+        return "experiment", "=", text
+    return text.lstrip("+").partition("=")
 
 
 def writable_store(url: str | None, *, create: bool = True) -> Store:
@@ -114,10 +115,37 @@ def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) ->
     Args:
         store: the store that was named on the command line; the next commands name it too.
     """
-    where, name = "", shlex.quote(plan.name or "")
-    if store is not None and store != os.environ.get("ADVSWEEP_STORE"):
-        where = f" --store {shlex.quote(redacted(store))}"  # a masked password has to be completed
+    option = _store_option(store)
+    echo_line(_count_runs(plan, outcome), err=True)
+    for run_id, error in list(outcome.failed.items())[:LISTED]:
+        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id}{option})", err=True)
+    if outcome.halted:
+        echo("No more runs started: --max-failures reached.", err=True)
+    for run_id, reason in list(outcome.pruned.items())[:LISTED]:
+        echo_line(f"  run {run_id} pruned: {reason}", err=True)
+    if outcome.pruned:
+        echo("stopping=none resumes pruned runs from their last checkpoint.", err=True)
+    if not plan.name:
+        return
+    words = f"{shlex.quote(plan.name)}{option}"
+    if outcome.failed or outcome.unfinished:
+        echo("Start the same sweep again to execute the missing runs.", err=True)
+    if outcome.submitted or outcome.queued:
+        echo_line(f"`advsweep status {words}` shows their progress.", err=True)
+    if outcome.done or outcome.skipped:
+        echo_line(f"`advsweep report {words}` prints the table.", err=True)
+
+
+def _store_option(store: str | None) -> str:
+    """Return the option of the next commands; empty if they find the store without it."""
+    if store is None or store == os.environ.get("ADVSWEEP_STORE"):
+        return ""
+    return f" --store {shlex.quote(redacted(store))}"  # a masked password has to be completed
+
+
+def _count_runs(plan: Plan, outcome: SweepResult) -> str:
     counts = {
+        "done": outcome.done,
         "done before": outcome.skipped,
         "failed": len(outcome.failed),
         "pruned": len(outcome.pruned),
@@ -125,22 +153,10 @@ def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) ->
         "submitted": outcome.submitted,
         "queued or running": outcome.queued,
     }
-    done = [f"{outcome.done} done"] if plan.name or outcome.done else []
-    parts = ", ".join([*done, *(f"{n} {what}" for what, n in counts.items() if n)])
+    parts = [f"{count} {state}" for state, count in counts.items() if count]
+    if plan.name and not outcome.done:
+        parts.insert(0, "0 done")
     total = len(outcome.run_ids)
-    summary = f"sweep {plan.name}: {parts} of {total} runs"
-    echo_line(summary if plan.name else f"{counted(total, 'run')}: {parts}", err=True)
-    for run_id, error in list(outcome.failed.items())[:LISTED]:
-        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id}{where})", err=True)
-    if outcome.halted:
-        echo("No more runs started: --max-failures reached.", err=True)
-    for run_id, reason in list(outcome.pruned.items())[:LISTED]:
-        echo_line(f"  run {run_id} pruned: {reason}", err=True)
-    if outcome.pruned:
-        echo("stopping=none resumes pruned runs from their last checkpoint.", err=True)
-    if plan.name and (outcome.failed or outcome.unfinished):
-        echo("Start the same sweep again to execute the missing runs.", err=True)
-    if plan.name and (outcome.submitted or outcome.queued):
-        echo_line(f"`advsweep status {name}{where}` shows their progress.", err=True)
-    if plan.name and (outcome.done or outcome.skipped):
-        echo_line(f"`advsweep report {name}{where}` prints the table.", err=True)
+    if not plan.name:
+        return f"{counted(total, 'run')}: {', '.join(parts)}"
+    return f"sweep {plan.name}: {', '.join(parts)} of {total} runs"

@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -36,6 +36,10 @@ from advsweep.report.data.metrics import find_metric
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
+
+if TYPE_CHECKING:
+    from advsweep.cli.estimators import Rows
+    from advsweep.estimators import Estimator
 
 # Groups in which a bare name is looked up first.
 _FIRST = ("estimator", "task", *PRESETS)
@@ -113,13 +117,23 @@ def describe(
     with config_groups(config_dirs or ()) as groups:
         group, name = find_component(groups, names)
         if group == "estimator":
-            estimators = [name, *names[1:]]
             _describe_estimators(
-                estimators, fields or [], rewards, inputs or [], output, output_format
+                [name, *names[1:]],
+                fields or [],
+                rewards=rewards,
+                inputs=inputs or [],
+                output=output,
+                output_format=output_format,
             )
             return
         if group == "objective" and not (rewards or inputs):
-            _describe_objectives(groups, [name, *names[1:]], fields or [], output, output_format)
+            _describe_objectives(
+                groups,
+                [name, *names[1:]],
+                fields or [],
+                output=output,
+                output_format=output_format,
+            )
             return
         if len(names) > 1 or rewards or inputs or output or (fields and group != "task"):
             raise ConfigError(
@@ -128,24 +142,12 @@ def describe(
             )
         if group == "task":
             _describe_task(groups, name, fields or [], output_format)
-            return
-        if group in PRESETS:
-            print_members(list_members(groups, group, [name]), output_format)
-            if output_format == "table":
-                echo("\n" + textwrap.fill(groups.description(group, name), 96))
-            return
-        if group in OTHERS:
+        elif group in PRESETS:
+            _describe_preset(groups, group, name, output_format)
+        elif group in OTHERS:
             print_listing([row for row in OTHERS[group]() if row["name"] == name], output_format)
-            return
-        rows = list(group_rows(groups, group, name))
-        if output_format == "table":
-            if registry := PARTS.get(group):
-                cls = registry.get(name)
-            else:
-                values = groups.member_values(group, name)
-                cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
-            echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
-        print_listing(rows, output_format, hidden=("of",))
+        else:
+            _describe_options(groups, group, name, output_format)
 
 
 def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
@@ -156,77 +158,144 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     """
     group, equals, name = names[0].partition("=")
     if equals and group in groups.names:
-        first = re.split("[,:]", name)[0]
-        several = group in ("estimator", "objective")
-        return group, name if several else groups.member(group, first)
+        if group in ("estimator", "objective"):
+            return group, name
+        return group, groups.member(group, _without_options(name))
     if equals and group in PARTS:
         return group, PARTS[group].find(name)
-    first = re.split("[,:]", names[0])[0]
+    word = _without_options(names[0])
     members: dict[str, set[str]] = {}
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
-        members[each] = set(groups.members(each))
-        if registry := groups.registries.get(each):
-            members[each] |= {*registry.aliases, *registry.without_definition()}
-        if first in members[each]:
+        members[each] = _names_of(groups, each)
+        if word in members[each]:
             return each, names[0]
     parts = {key: set(registry) for key, registry in PARTS.items()}
-    parts |= {kind: {row["name"] for row in rows()} for kind, rows in OTHERS.items()}
-    for each, known in parts.items():
-        if first in known:
-            return each, first
-    if metric := find_metric(first):  # pass@8 is of pass@K
+    for kind, rows in OTHERS.items():
+        parts[kind] = {row["name"] for row in rows()}
+    for each, names_of_kind in parts.items():
+        if word in names_of_kind:
+            return each, word
+    if metric := find_metric(word):  # pass@8 is of pass@K
         return "metric", metric.name
     every = groups.names.union(*members.values(), *parts.values())
-    raise UnknownNameError(f"nothing is called '{first}'; {nearest(group, every)}")
+    raise UnknownNameError(f"nothing is called '{word}'; {nearest(group, every)}")
+
+
+def _without_options(text: str) -> str:
+    """Return the first name of a list, without the options behind its colon."""
+    return re.split("[,:]", text)[0]
+
+
+def _names_of(groups: ConfigGroups, group: str) -> set[str]:
+    """Return the names of a group, with aliases and those that have no definition."""
+    names = set(groups.members(group))
+    registry = groups.registries.get(group)
+    if registry is not None:
+        names.update(registry.aliases, registry.without_definition())
+    return names
+
+
+def _describe_preset(
+    groups: ConfigGroups, group: str, name: str, output_format: options.ListFormat
+) -> None:
+    print_members(list_members(groups, group, [name]), output_format)
+    if output_format == "table":
+        echo("\n" + textwrap.fill(groups.description(group, name), 96))
+
+
+def _describe_options(
+    groups: ConfigGroups, group: str, name: str, output_format: options.ListFormat
+) -> None:
+    """Print the docstring and the keys of a component without a description of its own."""
+    if output_format == "table":
+        registry = PARTS.get(group)
+        if registry is not None:
+            cls = registry.get(name)
+        else:
+            values = groups.member_values(group, name)
+            cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
+        echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
+    print_listing(group_rows(groups, group, name), output_format, hidden=("of",))
 
 
 def _describe_estimators(
     names: Sequence[str],
     fields: Sequence[str],
+    *,
     rewards: str | None,
     inputs: Sequence[str],
     output: Path | None,
     output_format: options.ListFormat,
 ) -> None:
-    from advsweep.cli import estimators as own  # imports torch
+    from advsweep.cli.estimators import build_named, parse_inputs  # imports torch
     from advsweep.estimators import ESTIMATORS
 
-    given = own.parse_inputs(inputs)
-    built = own.build_named(ESTIMATORS, names, fields)
-    first = next(iter(built.values()))
+    parsed = parse_inputs(inputs)
+    estimators = build_named(ESTIMATORS, names, fields)
+    first = next(iter(estimators.values()))
     if rewards is not None:
-        if len(built) > 1:
-            raise ConfigError(f"--rewards: expected one estimator, got {', '.join(built)}")
-        applied = own.apply(first, rewards, given)
-        if output_format == "json":
-            print_json({"estimator": first.plain(), **applied})
-        elif output_format == "csv":
-            print_listing(own.rollout_rows(applied), output_format)
-        else:
-            own.print_applied(applied)
-    elif len(built) > 1 or output is not None or output_format == "csv":
-        if output is not None:
-            from advsweep.report.figures.draw import check_path
-
-            check_path(output)
-        numbers = own.single_numbers(given)
-        size = max(own.group_size_of(estimator, _GROUP_SIZE) for estimator in built.values())
-        records, assumed = own.mass_curves(built, size, numbers)
-        for name in assumed:
-            echo(f"Assuming {name} = {numbers[name]:g}; set it with --input {name}=...", err=True)
-        if output is None:
-            print_listing(records, output_format)
-        else:
-            draw_masses(records, output, numbers)
-            echo_line(f"Wrote {output}.", err=True)
+        if len(estimators) > 1:
+            raise ConfigError(f"--rewards: expected one estimator, got {', '.join(estimators)}")
+        _apply_estimator(first, rewards, parsed, output_format)
+    elif len(estimators) > 1 or output is not None or output_format == "csv":
+        _compare_masses(estimators, parsed, output, output_format)
+    elif parsed:
+        raise ConfigError("--input: expected --rewards or --output beside it")
     else:
-        if given:
-            raise ConfigError("--input: expected --rewards or --output beside it")
-        record = own.describe_estimator(first)
-        if output_format == "json":
-            print_json(record)
-        else:
-            own.print_estimator(record)
+        _describe_estimator(first, output_format)
+
+
+def _describe_estimator(estimator: Estimator, output_format: options.ListFormat) -> None:
+    from advsweep.cli.estimators import describe_estimator, print_estimator
+
+    record = describe_estimator(estimator)
+    if output_format == "json":
+        print_json(record)
+    else:
+        print_estimator(record)
+
+
+def _apply_estimator(
+    estimator: Estimator,
+    rewards: str,
+    inputs: Mapping[str, Rows],
+    output_format: options.ListFormat,
+) -> None:
+    """Print the advantages that an estimator gives to groups of rewards."""
+    from advsweep.cli.estimators import apply, print_applied, rollout_rows
+
+    applied = apply(estimator, rewards, inputs)
+    if output_format == "json":
+        print_json({"estimator": estimator.plain(), **applied})
+    elif output_format == "csv":
+        print_listing(rollout_rows(applied), output_format)
+    else:
+        print_applied(applied)
+
+
+def _compare_masses(
+    estimators: Mapping[str, Estimator],
+    inputs: Mapping[str, Rows],
+    output: Path | None,
+    output_format: options.ListFormat,
+) -> None:
+    """Print or draw the masses of estimators over the solve rate."""
+    from advsweep.cli.estimators import group_size_of, mass_curves, single_numbers
+
+    if output is not None:
+        from advsweep.report.figures.draw import check_path
+
+        check_path(output)
+    numbers = single_numbers(inputs)
+    size = max(group_size_of(estimator, _GROUP_SIZE) for estimator in estimators.values())
+    records, assumed = mass_curves(estimators, size, numbers)
+    for name in assumed:
+        echo(f"Assuming {name} = {numbers[name]:g}; set it with --input {name}=...", err=True)
+    if output is None:
+        print_listing(records, output_format)
+        return
+    draw_masses(records, output, numbers)
+    echo_line(f"Wrote {output}.", err=True)
 
 
 def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str, float]) -> None:
@@ -247,10 +316,11 @@ def _describe_objectives(
     groups: ConfigGroups,
     names: Sequence[str],
     fields: Sequence[str],
+    *,
     output: Path | None,
     output_format: options.ListFormat,
 ) -> None:
-    from advsweep.cli import objectives as own  # imports torch
+    from advsweep.cli import objectives  # imports torch
     from advsweep.cli.estimators import build_named
 
     def preset(name: str) -> Mapping[str, Any]:
@@ -262,29 +332,28 @@ def _describe_objectives(
         from advsweep.report.figures.draw import check_path, write
 
         check_path(output)
-        title = f"Weight of a token sampled with π₀ = {own.PROBABILITY:g}"
-        write([draw_weights(own.token_weights(built, own.CURVE), title)], output)
+        title = f"Weight of a token sampled with π₀ = {objectives.PROBABILITY:g}"
+        write([draw_weights(objectives.token_weights(built, objectives.CURVE), title)], output)
         echo_line(f"Wrote {output}.", err=True)
     elif output_format == "csv" or (output_format == "json" and len(built) > 1):
-        print_listing(own.token_weights(built, own.CURVE), output_format)
+        print_listing(objectives.token_weights(built, objectives.CURVE), output_format)
     elif len(built) > 1:
-        own.print_weights(own.token_weights(built, own.RATIOS))
+        objectives.print_weights(objectives.token_weights(built, objectives.RATIOS))
     else:
         [(label, objective)] = built.items()
         name = label.split()[0]
-        record = own.describe_objective(
+        record = objectives.describe_objective(
             label, objective, preset(name), comment=groups.description("objective", name)
         )
         if output_format == "json":
             print_json(record)
         else:
-            own.print_objective(record)
+            objectives.print_objective(record)
 
 
 def _describe_task(
     groups: ConfigGroups, name: str, fields: Sequence[str], output_format: options.ListFormat
 ) -> None:
-
     values = {f"task.{key}": value for key, value in parse_assignments(fields).items()}
     composed = groups.compose({"task": groups.member("task", name)})
     task = TASKS.build(patch(groups, composed, values)["task"], where="task")
@@ -302,34 +371,47 @@ def _describe_task(
     if output_format == "json":
         print_json({"name": name, "settings": task.plain(), "splits": splits, "floors": means})
         return
-    shown = {split.replace("_", "-"): record for split, record in splits.items()}
-    for kind, record in shown.items():
+    for split, record in splits.items():
         levels = ", ".join(f"{count} of level {level}" for level, count in record["levels"].items())
         many = f": {levels}" if len(record["levels"]) > 1 else ""
-        echo_line(f"{kind}: {counted(record['problems'], 'problem')}{many}")
+        echo_line(f"{_title(split)}: {counted(record['problems'], 'problem')}{many}")
     for name, floor in floors.items():
         scores = ", ".join(f"{k} {mean:.4f}" for k, mean in means[name].items())
         echo_line(f"floor {name}, {floor.help}: {scores}")
-    for kind, record in shown.items():
+    for split, record in splits.items():
         for problem in record["examples"]:
-            echo_line("")
-            echo_line(f"--- {kind} problem {problem['id']}, level {problem['level']}")
-            if problem["system"]:
-                echo_line(f"[system] {problem['system']}")
-            echo(problem["prompt"])
-            echo_line(f"--- gold: {gold_text(problem['gold'])}")
+            _print_problem(_title(split), problem)
+
+
+def _title(split: str) -> str:
+    return split.replace("_", "-")
+
+
+def _print_problem(split: str, problem: Mapping[str, Any]) -> None:
+    echo_line("")
+    echo_line(f"--- {split} problem {problem['id']}, level {problem['level']}")
+    if problem["system"]:
+        echo_line(f"[system] {problem['system']}")
+    echo(problem["prompt"])
+    echo_line(f"--- gold: {gold_text(problem['gold'])}")
 
 
 def _split_record(problems: Sequence[Problem]) -> dict[str, Any]:
     levels = Counter(problem.level for problem in problems)
-    examples = []
-    for p in problems[:_EXAMPLES]:
-        # A solution only where there is nothing else.
-        answer = {k: v for k, v in p.reference.items() if k != "solution"}
-        example = {"id": p.id, "level": p.level, "system": p.system, "prompt": p.prompt}
-        examples.append({**example, "gold": answer or dict(p.reference)})
     return {
         "problems": len(problems),
         "levels": {str(level): levels[level] for level in sorted(levels)},
-        "examples": examples,
+        "examples": [_problem_record(problem) for problem in problems[:_EXAMPLES]],
+    }
+
+
+def _problem_record(problem: Problem) -> dict[str, Any]:
+    # A solution only where there is nothing else.
+    answer = {key: value for key, value in problem.reference.items() if key != "solution"}
+    return {
+        "id": problem.id,
+        "level": problem.level,
+        "system": problem.system,
+        "prompt": problem.prompt,
+        "gold": answer or dict(problem.reference),
     }

@@ -14,7 +14,7 @@ from advsweep.cli.output import (
     warn,
 )
 from advsweep.errors import ConfigError, counted
-from advsweep.store import RunRecord, Status, open_store
+from advsweep.store import EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.progress import varying_keys
@@ -70,45 +70,48 @@ def ls(
     if models:
         if sweep is not None or status is not None:
             raise ConfigError("--models: models belong to no sweep and have no status; omit both")
-        evaluated = [
-            {
-                "model": e.settings["model"],
-                "task": e.task,
-                "split": e.settings.get("split", "held_out"),
-                "problems": len(e.problem_ids),
-                **{key: e.settings[key] for key in ("n", "temperature", "top_p")},
-                "pass@1": round(e.scores([1])["pass@1"], 4),
-                "created": e.created.isoformat(timespec="seconds"),
-                "identity": e.identity[:10],
-            }
-            for e in reversed(opened.evaluations.of_models())
-        ]
-        print_listing(evaluated[:most], output_format)
+        evaluations = list(reversed(opened.evaluations.of_models()))
+        print_listing([_model_row(each) for each in evaluations[:most]], output_format)
         return
-    found = opened.runs.select(sweep=sweep, status=status, limit=most)
-    for text in find_mixed_revisions(opened, found):
+    listed = opened.runs.select(sweep=sweep, status=status, limit=most)
+    for text in find_mixed_revisions(opened, listed):
         warn(text)
     if output_format == "json":
-        print_listing([_record(run, sweep) for run in found], output_format)
+        print_listing([_record(run, sweep) for run in listed], output_format)
         return
-    rows = [runs.run_row(run) for run in found]
+    rows = [runs.run_row(run) for run in listed]
     if output_format == "table":
-        for row, keys in zip(rows, varying_keys(run.config for run in found), strict=True):
+        for row, keys in zip(rows, varying_keys(run.config for run in listed), strict=True):
             row["seed"] = show_seed(row["seed"])
             row["what"] = " ".join(keys)
     print_listing(rows, output_format)
-    if left := opened.runs.count(sweep=sweep, status=status) - len(found):
+    if left := opened.runs.count(sweep=sweep, status=status) - len(listed):
         echo_line(f"{counted(left, 'older run')} not shown; --limit 0 shows them.", err=True)
-    if not found:
+    if not listed:
         echo("No runs found.", err=True)
+
+
+def _model_row(evaluation: EvaluationRecord) -> dict[str, Any]:
+    settings = evaluation.settings
+    return {
+        "model": settings["model"],
+        "task": evaluation.task,
+        "split": settings.get("split", "held_out"),
+        "problems": len(evaluation.problem_ids),
+        **{key: settings[key] for key in ("n", "temperature", "top_p")},
+        "pass@1": round(evaluation.scores([1])["pass@1"], 4),
+        "created": evaluation.created.isoformat(timespec="seconds"),
+        "identity": evaluation.identity[:10],
+    }
 
 
 def _record(run: RunRecord, sweep: str | None) -> dict[str, Any]:
     keys = ("backend", "attempt", "created", "started", "finished", "error", "config")
+    first_sweep = run.sweeps[0] if run.sweeps else None
     return {
         **runs.run_row(run),
         "identity": run.identity,
-        "sweep": sweep or (run.sweeps[0] if run.sweeps else None),
+        "sweep": sweep or first_sweep,
         "sweeps": list(run.sweeps),
         **{key: getattr(run, key) for key in keys},
     }

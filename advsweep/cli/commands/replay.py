@@ -26,7 +26,7 @@ from advsweep.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from advsweep.logs.replay import Replay
-    from advsweep.logs.rollouts import RolloutNotes, RolloutStep
+    from advsweep.logs.rollout_records import RolloutNotes, RolloutStep
 
 # Names of the fields of `Statistics` in tables, CSV, JSON and figures.
 NAMES = (
@@ -126,7 +126,7 @@ def replay(
     from advsweep.cli.estimators import build_named
     from advsweep.estimators import ESTIMATORS
     from advsweep.logs.replay import replay as replay_steps
-    from advsweep.logs.rollouts import RolloutNotes
+    from advsweep.logs.rollout_records import RolloutNotes
 
     if output is not None:
         from advsweep.report.figures.draw import check_path

@@ -65,44 +65,53 @@ def rm(
         if models:
             _remove_models(opened, targets, yes=yes)
             return
-        found = find_targets(opened, targets)
+        meant = find_targets(opened, targets)
         # Runs that were named individually, and those that no other sweep has.
         runs = [
             run
-            for run in found.runs
-            if run.id in found.named or not set(run.sweeps) - set(found.sweeps)
+            for run in meant.runs
+            if run.id in meant.named or not set(run.sweeps) - set(meant.sweeps)
         ]
-        running = [run.id for run in runs if run.status is Status.RUNNING]
-        done = [run.id for run in runs if run.status is Status.DONE]
-        if running:
-            raise ConfigError(
-                f"refusing to delete {counted(len(running), 'running run')}, such as run "
-                f"{running[0]}; stop it with `advsweep stop {running[0]}`"
-            )
-        if done and not force:
-            raise ConfigError(
-                f"refusing to delete {counted(len(done), 'completed run')}, such as run {done[0]}; "
-                "pass --force to delete them"
-            )
+        _refuse(runs, force=force)
         if not yes:
             states = Counter(run.status.value for run in runs)
             counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-            what = f"sweep {', '.join(found.sweeps)} and " if found.sweeps else ""
-            _confirm(f"{what}{counted(len(runs), 'run')} ({counts or 'none'})")
+            sweeps = f"sweep {', '.join(meant.sweeps)} and " if meant.sweeps else ""
+            _confirm(f"{sweeps}{counted(len(runs), 'run')} ({counts or 'none'})")
         # The store first: a folder without a run does no harm, a run without its folder does.
         opened.runs.remove([run.id for run in runs])
-        for sweep in found.sweeps:
+        for sweep in meant.sweeps:
             opened.sweeps.remove(sweep)
         for run in runs:
             remove_folder(opened, run)
-    kept = len(found.runs) - len(runs)
+    kept = len(meant.runs) - len(runs)
     shared = f"; kept {kept} that other sweeps share" if kept else ""
     echo(f"Deleted {counted(len(runs), 'run')}{shared}.", err=True)
 
 
+def _refuse(runs: Sequence[RunRecord], *, force: bool) -> None:
+    """Refuse to delete runs that are trained now, and without `force` those that are done.
+
+    Raises:
+        ConfigError: there are such runs.
+    """
+    running = [run.id for run in runs if run.status is Status.RUNNING]
+    if running:
+        raise ConfigError(
+            f"refusing to delete {counted(len(running), 'running run')}, such as run "
+            f"{running[0]}; stop it with `advsweep stop {running[0]}`"
+        )
+    done = [run.id for run in runs if run.status is Status.DONE]
+    if done and not force:
+        raise ConfigError(
+            f"refusing to delete {counted(len(done), 'completed run')}, such as run {done[0]}; "
+            "pass --force to delete them"
+        )
+
+
 def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
     evaluations = store.evaluations.of_models()
-    found: set[str] = set()
+    identities: set[str] = set()
     for target in targets:
         named = [e.identity for e in evaluations if e.settings["model"] == target]
         matching = [e.identity for e in evaluations if e.identity.startswith(target)]
@@ -111,11 +120,11 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
                 f"expected an evaluated model or the start of one evaluation's identity, got "
                 f"'{target}', which matches {len(matching)}; `advsweep ls --models` lists them"
             )
-        found.update(named or matching)
+        identities.update(named or matching)
     if not yes:
-        _confirm(f"{counted(len(found), 'evaluation')} of models")
-    store.evaluations.remove_of_models(sorted(found))
-    echo(f"Deleted {counted(len(found), 'evaluation')} of models.", err=True)
+        _confirm(f"{counted(len(identities), 'evaluation')} of models")
+    store.evaluations.remove_of_models(sorted(identities))
+    echo(f"Deleted {counted(len(identities), 'evaluation')} of models.", err=True)
 
 
 def remove_folder(store: Store, run: RunRecord) -> None:

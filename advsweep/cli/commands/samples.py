@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ from advsweep.cli.output import (
     print_json,
 )
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.store import AnswerSample, EvaluationRecord, open_store
+from advsweep.store import AnswerSample, EvaluationRecord, Store, open_store
 
 EXAMPLES = (
     "advsweep samples last",
@@ -66,47 +66,54 @@ def samples(
     if models and step is not None:
         raise ConfigError("--step: valid only with a run; a model has no steps")
     opened = open_store(store, create=False)
-    others: list[int] = []
+    other_steps: list[int] = []
     if run is None:
         evaluations: Sequence[EvaluationRecord] = opened.evaluations.of_models()
     else:
-        record = opened.runs.find(run)
-        found = opened.evaluations.select([record.id], split=None)
-        if not found:
-            raise NotFoundError(
-                f"run {record.id} has no evaluation yet; `advsweep eval {record.id}` makes one"
-            )
-        others = sorted({e.step for e in found if e.step is not None})
-        chosen = others[-1] if step is None else step
-        if chosen not in others:
-            raise NotFoundError(
-                f"--step: expected a step with an evaluation of run {record.id} "
-                f"({', '.join(map(str, others))}), got {step}"
-            )
-        evaluations = [e for e in found if e.step == chosen]
-        others.remove(chosen)
+        evaluations, other_steps = _evaluations_of(opened, opened.runs.find(run).id, step)
     kept = opened.evaluations.samples([e.identity for e in evaluations])
     if output_format == "json":
-        keys = ("problem_id", "level", "prompt", "answer", "length", "read", "verdict", "reward")
-        shown = [
-            {
-                "run": e.run_id,
-                "step": e.step,
-                "task": e.task,
-                "settings": e.settings,
-                "samples": [
-                    {key: getattr(sample, key) for key in keys}
-                    for sample in kept.get(e.identity, [])
-                ],
-            }
-            for e in evaluations
-        ]
-        print_json(shown)
+        print_json([_record(e, kept.get(e.identity, [])) for e in evaluations])
         return
     for evaluation in evaluations:
         _print_samples(evaluation, kept.get(evaluation.identity, []))
-    if others:
-        echo(f"--step shows other evaluations: {', '.join(map(str, others))}", err=True)
+    if other_steps:
+        echo(f"--step shows other evaluations: {', '.join(map(str, other_steps))}", err=True)
+
+
+def _evaluations_of(
+    store: Store, run_id: int, step: int | None
+) -> tuple[list[EvaluationRecord], list[int]]:
+    """Return the evaluations after a step (default: the last), and the steps that have others.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    evaluations = store.evaluations.select([run_id], split=None)
+    if not evaluations:
+        raise NotFoundError(
+            f"run {run_id} has no evaluation yet; `advsweep eval {run_id}` makes one"
+        )
+    steps = sorted({e.step for e in evaluations if e.step is not None})
+    chosen = steps[-1] if step is None else step
+    if chosen not in steps:
+        raise NotFoundError(
+            f"--step: expected a step with an evaluation of run {run_id} "
+            f"({', '.join(map(str, steps))}), got {step}"
+        )
+    steps.remove(chosen)
+    return [e for e in evaluations if e.step == chosen], steps
+
+
+def _record(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> dict[str, Any]:
+    keys = ("problem_id", "level", "prompt", "answer", "length", "read", "verdict", "reward")
+    return {
+        "run": evaluation.run_id,
+        "step": evaluation.step,
+        "task": evaluation.task,
+        "settings": evaluation.settings,
+        "samples": [{key: getattr(sample, key) for key in keys} for sample in kept],
+    }
 
 
 def _print_samples(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -> None:

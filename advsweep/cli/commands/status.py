@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import shutil
 import sys
 import textwrap
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,7 @@ from advsweep.cli.output import (
 )
 from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
-from advsweep.store import open_store
+from advsweep.store import RunRecord, open_store
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.progress import SweepStatus, bar_line, read_status
 from advsweep.writing import plain_value
@@ -80,70 +80,97 @@ def status(
             # In one write, so that a terminal never shows half a table.
             echo_rendered(f"{_CLEAR}{shown.getvalue()}")
             time.sleep(WATCH_SECONDS)
-        found = read_status(opened, sweep, failures=10)
+        standing = read_status(opened, sweep, failures=10)
     if output_format == "text":
-        _print_status(sweep, found)
+        _print_status(sweep, standing)
         return
-    states = {state.value: count for state, count in found.states.items()}
+    states = {state.value: count for state, count in standing.states.items()}
     failures = [
         {**runs.run_row(run), "finished": run.finished, "error": run.error}
-        for run in found.failures
+        for run in standing.failures
     ]
-    record = plain_value(replace(found, failures=(), race=None))
-    record["race"] = found.race and found.race.plain()
+    record = plain_value(replace(standing, failures=(), race=None))
+    record["race"] = standing.race and standing.race.plain()
     print_json({"sweep": sweep, **record, "states": states, "failures": failures})
 
 
-def _print_status(sweep: str | None, found: SweepStatus) -> None:
-    states = [f"{count} {state.value}" for state, count in found.states.items() if count]
-    what = f"sweep {sweep}" if sweep else "all sweeps"
-    _echo_words(f"{what}: {', '.join([counted(found.runs, 'run'), *states])}")
-    if found.steps:
-        left = found.seconds_left and [f"about {rough_duration(found.seconds_left)} left"]
-        parts = [f"{found.trained} of {counted(found.steps, 'step')}", *(left or [])]
-        echo_line(bar_line(found.trained / found.steps, parts))
-    if found.tuning is not None:
+def _print_status(sweep: str | None, standing: SweepStatus) -> None:
+    states = [f"{count} {state.value}" for state, count in standing.states.items() if count]
+    title = f"sweep {sweep}" if sweep else "all sweeps"
+    _echo_words(f"{title}: {', '.join([counted(standing.runs, 'run'), *states])}")
+    if standing.steps:
+        parts = [f"{standing.trained} of {counted(standing.steps, 'step')}"]
+        if standing.seconds_left:
+            parts.append(f"about {rough_duration(standing.seconds_left)} left")
+        echo_line(bar_line(standing.trained / standing.steps, parts))
+    if standing.tuning is not None:
         echo()
-        runs.print_tuning(found.tuning)
-    if found.race is not None:
+        runs.print_tuning(standing.tuning)
+    if standing.race is not None:
         echo()
-        runs.print_race(found.race)
-    if collapsed := found.collapsed:
-        listed = ", ".join(map(str, collapsed[:_LISTED])) + (" ..." if collapsed[_LISTED:] else "")
-        _echo_words(f"collapsed in training: {counted(len(collapsed), 'run')} ({listed})")
-    for failed in found.failures:
-        place = f"{failed.status.value} at step {failed.step}/{failed.steps}"
-        why = (failed.error or "").partition("\n")[0]
-        _echo_words(
-            f"run {failed.id} ({failed.estimator} seed={show_seed(failed.seed)}) {place}: {why}"
-        )
-    running = [
-        {
-            "run": str(run["id"]),
-            "estimator": run["estimator"],
-            "step": f"{run['step']}/{run['steps']}",
-            "left": "-" if (left := run["seconds_left"]) is None else rough_duration(left),
-            "stage": f"{run['stage'] or 'starting'}{', stopping' if run['stop_requested'] else ''}",
-            "seed": show_seed(run["seed"]),
-            "steps/s": "-" if run["steps_per_second"] is None else f"{run['steps_per_second']:.3g}",
-            "heartbeat": "-"
-            if (age := run["heartbeat_age"]) is None
-            else f"{rough_duration(age)} ago",
-            "where": f"{run['host']}:{run['pid']}",
-        }
-        for run in found.running
-    ]
-    if running:
+        runs.print_race(standing.race)
+    if standing.collapsed:
+        _print_collapsed(standing.collapsed)
+    for run in standing.failures:
+        _print_failure(run)
+    if standing.running:
         echo()
-        wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-        widths = [max(len(text), *(len(row[text]) for row in running)) + 2 for text in running[0]]
-        ends = zip(running[0], itertools.accumulate(widths), strict=True)
-        fitting = [column for column, end in ends if end - 2 <= wide]
-        print_columns(fitting, [[row[column] for column in fitting] for row in running])
+        _print_running([_running_row(run) for run in standing.running])
+
+
+def _print_collapsed(run_ids: Sequence[int]) -> None:
+    listed = ", ".join(map(str, run_ids[:_LISTED]))
+    if len(run_ids) > _LISTED:
+        listed += " ..."
+    _echo_words(f"collapsed in training: {counted(len(run_ids), 'run')} ({listed})")
+
+
+def _print_failure(run: RunRecord) -> None:
+    reason = (run.error or "").partition("\n")[0]
+    _echo_words(
+        f"run {run.id} ({run.estimator} seed={show_seed(run.seed)}) "
+        f"{run.status.value} at step {run.step}/{run.steps}: {reason}"
+    )
+
+
+def _running_row(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of a running run; the columns that matter most come first."""
+    stage = run["stage"] or "starting"
+    if run["stop_requested"]:
+        stage += ", stopping"
+    left, speed, age = run["seconds_left"], run["steps_per_second"], run["heartbeat_age"]
+    return {
+        "run": str(run["id"]),
+        "estimator": run["estimator"],
+        "step": f"{run['step']}/{run['steps']}",
+        "left": "-" if left is None else rough_duration(left),
+        "stage": stage,
+        "seed": show_seed(run["seed"]),
+        "steps/s": "-" if speed is None else f"{speed:.3g}",
+        "heartbeat": "-" if age is None else f"{rough_duration(age)} ago",
+        "where": f"{run['host']}:{run['pid']}",
+    }
+
+
+def _print_running(rows: Sequence[Mapping[str, str]]) -> None:
+    """Print as many columns as the terminal has room for."""
+    fitting = []
+    end = 0
+    for column in rows[0]:
+        end += max(len(column), *(len(row[column]) for row in rows))
+        if end > _width():
+            break
+        end += 2  # between columns
+        fitting.append(column)
+    print_columns(fitting, [[row[column] for column in fitting] for row in rows])
+
+
+def _width() -> int:
+    """Return the columns of the terminal; a file and a pipe have room for everything."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
 def _echo_words(text: str) -> None:
     """Print a line, which a terminal breaks between words."""
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in textwrap.wrap(printable_line(text), columns, subsequent_indent="  "):
+    for line in textwrap.wrap(printable_line(text), _width(), subsequent_indent="  "):
         echo_line(line)
