@@ -275,7 +275,8 @@ def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
         return
     values = per_rollout(plain_estimator, batch)
     expected = GROUPS_OF_ONE.get(name, torch.zeros_like)(rewards)
-    assert torch.equal(values, expected), missing_line("GROUPS_OF_ONE", name, rewards, values)
+    tables = "HOMOGENEOUS, or GROUPS_OF_ONE where larger groups get another value,"
+    assert torch.equal(values, expected), missing_line(tables, name, rewards, values)
 
 
 def test_tokens_past_the_end_get_nothing(estimator: Estimator) -> None:
