@@ -58,11 +58,8 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         child = node.get(part)
         if isinstance(value, Delete) and not isinstance(child, Mapping):
             return
-        registry = groups.registries.get(path[0])
-        if depth == 1 and child is None and registry and str(node.get("name")) in registry:
-            # The YAML may leave out a field whose default is a mapping.
-            known = fields_of(registry.get(node["name"])).get(part)
-            child = None if known is None else default_of(known)
+        if depth == 1 and child is None:
+            child = _default_of_field(groups, group=path[0], node=node, name=part)
         if isinstance(child, str) and (depth > 0 or part in groups.registries):
             child = {"name": child}
         if child is None:
@@ -78,6 +75,15 @@ def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
         node.pop(last, None)
     else:
         node[last] = value
+
+
+def _default_of_field(groups: ConfigGroups, *, group: str, node: Plain, name: str) -> Any:
+    """Return the default of a component's field, which its node may leave out; None for none."""
+    registry = groups.registries.get(group)
+    if registry is None or str(node.get("name")) not in registry:
+        return None
+    field = fields_of(registry.get(node["name"])).get(name)
+    return None if field is None else default_of(field)
 
 
 def check_literal(value: Any, where: str) -> None:
@@ -115,10 +121,19 @@ class PointComposer:
         self._lacking: dict[str, set[str]] = {}
         self._overridden = frozenset(optional)
         self.partial_keys: list[str] = []
-        optional = [key for key in optional if key.partition(".")[0] in groups.registries]
+        self._find_partial_keys(points, optional)
+
+    def _find_partial_keys(
+        self, points: Iterable[Assignment], optional_keys: Collection[str]
+    ) -> None:
+        """Find the optional keys that some of the chosen components have and others lack."""
+        groups = self._groups
+        optional = [key for key in optional_keys if key.partition(".")[0] in groups.registries]
+        if not optional:
+            return
         chosen: dict[str, set[str]] = {key.partition(".")[0]: set() for key in optional}
         # Whether a key is optional depends on the components of all points, so they come first.
-        for point in points if chosen else ():
+        for point in points:
             with suppress(ConfigError):  # `config` raises it, with the number of runs
                 config = groups.compose(self._split(point)[0])
                 for group, names in chosen.items():
@@ -129,16 +144,18 @@ class PointComposer:
                 continue
             registry = groups.registries[group]
             classes = {name: registry.get(name, where=group) for name in sorted(chosen[group])}
-            having = tuple(n for n, cls in classes.items() if path[0] in fields_of(cls))
-            if having and len(having) < len(classes):
-                lacking = [name for name in classes if name not in having]
-                self._lacking[key] = {*lacking}
-                have = "has" if len(lacking) == 1 else "have"
-                text = (
-                    f"{group}.{path[0]}: set for {', '.join(having)} alone, as "
-                    f"{', '.join(lacking)} {have} no such parameter"
-                )
-                self.partial_keys += [text] if text not in self.partial_keys else []
+            having = [name for name, cls in classes.items() if path[0] in fields_of(cls)]
+            lacking = [name for name in classes if name not in having]
+            if not having or not lacking:
+                continue
+            self._lacking[key] = set(lacking)
+            have = "has" if len(lacking) == 1 else "have"
+            text = (
+                f"{group}.{path[0]}: set for {', '.join(having)} alone, as "
+                f"{', '.join(lacking)} {have} no such parameter"
+            )
+            if text not in self.partial_keys:
+                self.partial_keys.append(text)
 
     def config(self, point: Assignment) -> tuple[Plain, Mapping[str, Any]]:
         """Compose the config of a point.
@@ -172,18 +189,19 @@ class PointComposer:
         for key, value in assignment.items():
             # A sweep may have 100,000 runs, so a key or a name is looked up once.
             is_group = key in self._groups.names
-            place = (key, repr(value) if is_group else "")
-            if place not in self._checked:
+            entry = (key, repr(value) if is_group else "")
+            if entry not in self._checked:
                 try:
-                    self._checked[place] = self._check(key, value, is_group)
+                    self._checked[entry] = self._check(key, value, is_group)
                 except ConfigError as error:
-                    self._checked[place] = error
-            if isinstance(found := self._checked[place], ConfigError):
-                raise found
+                    self._checked[entry] = error
+            member = self._checked[entry]
+            if isinstance(member, ConfigError):
+                raise member
             if not is_group:
                 values[key] = value
-            elif found:
-                choices[key] = found
+            elif member:
+                choices[key] = member
         return choices, values
 
     def _check(self, key: str, value: Any, is_group: bool) -> str:
@@ -223,7 +241,8 @@ class MessageCounts:
         for message, count in list(self._counts.items())[:LISTED_MESSAGES]:
             some = f" ({counted(count, 'run')})" if count < self._runs else ""
             lines.append(f"{message}{some}")
-        if (more := len(self._counts) - LISTED_MESSAGES) > 0:
+        more = len(self._counts) - LISTED_MESSAGES
+        if more > 0:
             lines.append(f"... and {more} {kind} more")
         return lines
 
@@ -236,5 +255,7 @@ class MessageCounts:
         if not self._counts:
             return
         lines = self.lines("errors")
-        head = f"{self._counts.total()} of {self._runs} runs cannot be built: "
-        raise ConfigError(f"{head if len(lines) > 1 else ''}{'; '.join(lines)}")
+        text = "; ".join(lines)
+        if len(lines) > 1:
+            text = f"{self._counts.total()} of {self._runs} runs cannot be built: {text}"
+        raise ConfigError(text)

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from itertools import starmap
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,24 +79,26 @@ class ConfigGroups:
         self.registries = registries
         self._keys = keys
         self._config_dirs = [d.resolve() for d in config_dirs]
-        for path in (p for folder in self._config_dirs for p in sorted(folder.rglob("*.yaml"))):
-            # Aliases may expand to more than memory holds; other faults matter once it is chosen.
-            with suppress(OSError, YAMLError):
-                check_yaml(path)
+        for folder in self._config_dirs:
+            for path in sorted(folder.rglob("*.yaml")):
+                # Aliases may expand to more than memory holds; other faults matter once the file
+                # is chosen.
+                with suppress(OSError, YAMLError):
+                    check_yaml(path)
         self._composed: dict[frozenset[tuple[str, str]], Plain] = {}
-        self._given: dict[str, Path] = {}
+        self._sweep_files: dict[str, Path] = {}
         self._documents: dict[str, Document] = {}
 
     def __enter__(self) -> Self:
         from hydra.core.config_store import ConfigStore
 
         self._stack = ExitStack()
-        known = {*self.registries, *PRESET_GROUPS}
+        groups = {*self.registries, *PRESET_GROUPS}
         self._loader = self._stack.enter_context(
-            hydra_for(conf_directory(), self._config_dirs, known)
+            hydra_for(conf_directory(), self._config_dirs, groups)
         )
         # Hydra has a group `hydra` for its own settings, which advsweep does not use.
-        self.names = {*self._loader.list_groups(""), *known} - {"hydra"}
+        self.names = {*self._loader.list_groups(""), *groups} - {"hydra"}
         for group, registry in self.registries.items():
             # Components without a YAML file.
             for name in {*registry.names()} - {*self._files(group)}:
@@ -129,7 +130,7 @@ class ConfigGroups:
                 f"sweep over several with {group}=NAME,NAME"
             )
         name = str(value)
-        if name in self._given and group == "experiment":
+        if name in self._sweep_files and group == "experiment":
             return name
         if group == "experiment" and name.endswith(YAML_SUFFIXES):
             return self._add_file(Path(name))
@@ -143,7 +144,7 @@ class ConfigGroups:
 
     def sweep_name(self, experiment: str) -> str:
         """Return the name of an experiment's sweep: its own, or that of the user's file."""
-        path = self._given.get(experiment)
+        path = self._sweep_files.get(experiment)
         return experiment if path is None else path.stem
 
     def _add_file(self, path: Path) -> str:
@@ -177,7 +178,7 @@ class ConfigGroups:
             name="sweep_file", node=node, group=f"experiment/{folder}", package="_global_"
         )
         name = f"{folder}/sweep_file"
-        self._given[name] = path
+        self._sweep_files[name] = path
         self._documents[name] = document
         return name
 
@@ -219,13 +220,13 @@ class ConfigGroups:
             if place and place[0] == "sweep" and place[-1] in names
         }
         if len(swept) == 1:
-            return type(error)(f"{self._given[experiment]}, line {swept.pop()}: {error}")
+            return type(error)(f"{self._sweep_files[experiment]}, line {swept.pop()}: {error}")
         place = tuple(part for part in re.split(r"[.\[\]]+", key) if part)
         # A key may have dots itself, as `estimator.delta`.
         for length in range(len(place), 0, -1):
-            found = _line_of(document, place[:length], place[length:])
-            if found is not None:
-                return type(error)(f"{self._given[experiment]}, line {found}: {error}")
+            line = _line_of(document, place[:length], place[length:])
+            if line is not None:
+                return type(error)(f"{self._sweep_files[experiment]}, line {line}: {error}")
         return error
 
     def check_key(self, key: str) -> None:
@@ -243,8 +244,10 @@ class ConfigGroups:
                 and isinstance(node, dict)
                 and head in fields_of(self.registries[group].get(node["name"]))
             ]
-            known = {*self.names, *self._keys}
-            hint = f"did you mean {' or '.join(meant)}?" if meant else nearest(head, known)
+            if meant:
+                hint = f"did you mean {' or '.join(meant)}?"
+            else:
+                hint = nearest(head, {*self.names, *self._keys})
             raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
         if rest and head in PRESET_GROUPS:
             raise ConfigError(
@@ -326,20 +329,23 @@ class ConfigGroups:
         ]
         try:
             config = OmegaConf.to_container(compose("config", overrides), resolve=False)
+        except YAMLError as error:
+            self._read_files(choices)
+            raise yaml_error(error) from error
+        # The last three are raised for values that Python cannot make.
         except (
-            *(HydraException, OmegaConfBaseException, YAMLError),
-            *(RecursionError, ValueError, OverflowError),  # from values that Python cannot make
+            HydraException,
+            OmegaConfBaseException,
+            RecursionError,
+            ValueError,
+            OverflowError,
         ) as error:
-            for path in filter(None, starmap(self._member_file, choices.items())):
-                read_yaml(path)  # Its message names the line.
-            if isinstance(error, YAMLError):
-                raise yaml_error(error) from error
-            chosen = " ".join(f"{g}={self._given.get(n, n)}" for g, n in choices.items())
-            chosen = chosen or "the defaults"
+            self._read_files(choices)
+            chosen = " ".join(f"{g}={self._sweep_files.get(n, n)}" for g, n in choices.items())
             reason = first_line(error)
-            for name, path in self._given.items():
+            for name, path in self._sweep_files.items():
                 reason = reason.replace(f"experiment/{name}", str(path))
-            raise ConfigError(f"cannot compose {chosen}: {reason}") from error
+            raise ConfigError(f"cannot compose {chosen or 'the defaults'}: {reason}") from error
         assert isinstance(config, dict)
         for path in self._written_files(choices):
             read_yaml(path)  # Hydra takes the last of two equal keys, and 010 for 8.
@@ -351,27 +357,26 @@ class ConfigGroups:
             self._drop_foreign_fields(plain, choices)
         return plain
 
+    def _read_files(self, choices: Mapping[str, str]) -> None:
+        """Read the files of a choice that cannot be composed: a message of ours names the line."""
+        for group, name in choices.items():
+            path = self._member_file(group, name)
+            if path is not None:
+                read_yaml(path)
+
     def _written_files(self, choices: Mapping[str, str]) -> list[Path]:
         """Return the user's own files of a choice of members, and those that their lists name."""
-        found: dict[Path, None] = {}
+        files: dict[Path, None] = {}
         pending = list(choices.items())
         while pending:
             group, name = pending.pop()
-            folders = (folder / group / f"{name}.yaml" for folder in self._config_dirs)
-            path = next((path for path in folders if path.is_file()), None)
-            if path is None or path in found:
+            candidates = [folder / group / f"{name}.yaml" for folder in self._config_dirs]
+            path = next((path for path in candidates if path.is_file()), None)
+            if path is None or path in files:
                 continue
-            found[path] = None
-            content = read_yaml(path)
-            listed = content.get("defaults") if isinstance(content, dict) else None
-            for entry in listed if isinstance(listed, list) else []:
-                if isinstance(entry, str):
-                    folder, _, own = f"{group}/{entry}".rpartition("/")
-                    pending.append((folder, own))
-                elif isinstance(entry, dict):
-                    named = ((str(k).rpartition("/")[2], str(v)) for k, v in entry.items())
-                    pending += [(key.partition("@")[0], value) for key, value in named]
-        return list(found)
+            files[path] = None
+            pending += _listed_members(group, read_yaml(path))
+        return list(files)
 
     def _drop_description(self, group: str, node: Any) -> None:
         """Take a member's description off its node, unless its component has such a field.
@@ -401,11 +406,26 @@ class ConfigGroups:
         """
         for group, name in choices.items():
             if group in self.registries and isinstance(config.get(group), dict):
-                own = self.compose({group: name})[group]
-                known = {*own, *fields_of(self.registries[group].get(own["name"]))}
+                node = self.compose({group: name})[group]
+                fields = {*node, *fields_of(self.registries[group].get(node["name"]))}
                 config[group] = {
-                    k: v for k, v in config[group].items() if k in known or str(k).startswith("_")
+                    k: v for k, v in config[group].items() if k in fields or str(k).startswith("_")
                 }
+
+
+def _listed_members(group: str, content: Any) -> Iterator[tuple[str, str]]:
+    """Yield group and name of each entry of a file's `defaults`, where they can be told."""
+    entries = content.get("defaults") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        return
+    for entry in entries:
+        if isinstance(entry, str):
+            folder, _, name = f"{group}/{entry}".rpartition("/")
+            yield folder, name
+        elif isinstance(entry, dict):
+            for key, value in entry.items():  # such as `override /model@package: hf`
+                chosen_group, _, _ = str(key).rpartition("/")[2].partition("@")
+                yield chosen_group, str(value)
 
 
 def kind_of(value: Any) -> str:
