@@ -166,22 +166,35 @@ def class_problem(loaded: Any, target: str, name: str, base: type[Component]) ->
     if not issubclass(loaded, base):
         return f"expected {target} to be a subclass of {base.__module__}.{base.__qualname__}"
     # Not all base classes are ABCs, which would refuse only instances.
-    abstract = (
-        n for n in dir(loaded) if getattr(getattr(loaded, n, None), "__isabstractmethod__", False)
-    )
-    if methods := ", ".join(n for n in abstract if not n.startswith("__")):
+    abstract = [
+        name
+        for name in dir(loaded)
+        if getattr(getattr(loaded, name, None), "__isabstractmethod__", False)
+    ]
+    methods = ", ".join(name for name in abstract if not name.startswith("__"))
+    if methods:
         return f"expected {target} to define {methods}"
+    return _attribute_problem(loaded, target)
+
+
+def _attribute_problem(loaded: type[Component], target: str) -> str:
+    """Return which attributes a component's class lacks, or has without being a dataclass."""
     of_class: set[str] = set()
     of_instances: set[str] = set()
     for parent in loaded.__mro__:
         if not issubclass(parent, Component):
             continue
         for attribute, hint in vars(parent).get("__annotations__", {}).items():
-            (of_class if "ClassVar" in str(hint) else of_instances).add(attribute)
-    if attributes := ", ".join(sorted(n for n in of_class if not hasattr(loaded, n))):
-        return f"expected {target} to set the class attributes {attributes}"
+            if "ClassVar" in str(hint):
+                of_class.add(attribute)
+            else:
+                of_instances.add(attribute)
+    missing = sorted(name for name in of_class if not hasattr(loaded, name))
+    if missing:
+        return f"expected {target} to set the class attributes {', '.join(missing)}"
     undeclared = of_instances - {field.name for field in dataclasses.fields(loaded)}
-    if options := ", ".join(sorted(n for n in undeclared if not n.startswith("_"))):
+    options = ", ".join(sorted(name for name in undeclared if not name.startswith("_")))
+    if options:
         return (
             f"expected @dataclass(kw_only=True) on {target}, without which its options "
             f"{options} cannot be set"

@@ -149,23 +149,27 @@ class Dataset(RewardedTask, DataTask):
             self._say_refused(refused, len(some))
         bad = [p for p, r in judged if r.outcome is not Outcome.CORRECT and p not in refused]
         if bad:
-            answers = [str(p.reference.get("answer", p.reference)) for p in bad[:_EXAMPLES]]
-            examples = "; ".join(f"{a[:60]!r}" if a else "no answer found" for a in answers)
-            text = (
-                f"{len(bad)} of {len(some)} reference answers cannot be read by verifier "
-                f"'{verifier.name}', such as {examples} (problem {bad[0].id})"
-            )
-            if 2 * len(bad) > len(some):
-                raise ConfigError(
-                    f"task.gold_column: {text}; name the column of the answers (gold_column, "
-                    "gold_part) or another verifier"
-                )
-            warnings.warn(
-                f"{text}; answers to such problems are unscorable, and evaluations leave them out",
-                AdvsweepWarning,
-                stacklevel=2,
-            )
+            self._say_unreadable(bad, len(some))
         _checked.add(key)
+
+    def _say_unreadable(self, bad: Sequence[Problem], count: int) -> None:
+        """Raise an error about reference answers that cannot be read, or warn of a few."""
+        answers = [str(p.reference.get("answer", p.reference)) for p in bad[:_EXAMPLES]]
+        examples = "; ".join(f"{a[:60]!r}" if a else "no answer found" for a in answers)
+        text = (
+            f"{len(bad)} of {count} reference answers cannot be read by verifier "
+            f"'{self._verifier.name}', such as {examples} (problem {bad[0].id})"
+        )
+        if 2 * len(bad) > count:
+            raise ConfigError(
+                f"task.gold_column: {text}; name the column of the answers (gold_column, "
+                "gold_part) or another verifier"
+            )
+        warnings.warn(
+            f"{text}; answers to such problems are unscorable, and evaluations leave them out",
+            AdvsweepWarning,
+            stacklevel=3,
+        )
 
     def _say_refused(self, refused: Mapping[Problem, str], count: int) -> None:
         """Raise an error about problems that no answer may count on, or warn of them."""

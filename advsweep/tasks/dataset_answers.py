@@ -36,11 +36,13 @@ def reference_part(text: str, part: AnswerPart = "auto") -> str:
     """
     if "\\boxed" not in text:
         text = text.replace("\\fbox", "\\boxed")  # some solutions of MATH use it
-    if part == "hashes" or (part == "auto" and "####" in text):
+    if part == "auto":
+        part = _part_in(text)
+    if part == "hashes":
         _, mark, after = text.rpartition("####")
         lines = after.strip().splitlines()
         return lines[0].strip() if mark and lines else ""
-    if part == "boxed" or (part == "auto" and "\\boxed" in text):
+    if part == "boxed":
         return last_boxed(text) or ""
     if part == "whole":
         return text.strip()
@@ -52,6 +54,15 @@ def reference_part(text: str, part: AnswerPart = "auto") -> str:
     if match is not None:
         return match["answer"].removesuffix(".").strip()
     return "" if part == "stated" else text.strip()
+
+
+def _part_in(text: str) -> AnswerPart:
+    """Return which part a text marks as its answer; `auto` where it does so by tags or words."""
+    if "####" in text:
+        return "hashes"
+    if "\\boxed" in text:
+        return "boxed"
+    return "auto"
 
 
 def is_readable(text: str) -> bool:

@@ -447,7 +447,8 @@ def place_of(value: Any, options: Options, first_option: int | None) -> int | No
         value = int(value)
     count = len(options.texts)
     text = str(value).strip()
-    if first_option is not None and re.fullmatch("[0-9]{1,2}", text):
+    is_number = re.fullmatch("[0-9]{1,2}", text) is not None
+    if first_option is not None and is_number:
         place = int(text) - first_option
         return place if 0 <= place < count else None
     if isinstance(value, int) and not options.labels:
@@ -457,13 +458,12 @@ def place_of(value: Any, options: Options, first_option: int | None) -> int | No
         return label
     same = _only([option.strip().casefold() for option in options.texts], text.casefold())
     letter = letter_place(text, count)
-    if same is not None and letter is not None and same != letter:
+    if letter is None:
+        is_place = same is None and is_number and int(text) < count
+        return int(text) if is_place else same
+    if same is not None and same != letter:
         raise CellError("an answer that is either a letter or the text of an option, not both,")
-    if letter is not None:
-        return letter
-    if same is None and re.fullmatch("[0-9]{1,2}", text) and int(text) < count:
-        return int(text)
-    return same
+    return letter
 
 
 def letter_place(text: str, count: int) -> int | None:

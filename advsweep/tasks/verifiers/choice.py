@@ -9,6 +9,7 @@ from typing import ClassVar
 from advsweep.tasks.verifiers.base import QuickVerifier, ReferenceAnswer, Verdict, verdict
 from advsweep.tasks.verifiers.boxes import boxed_answer
 from advsweep.tasks.verifiers.number_notation import UNSPACED
+from advsweep.tasks.verifiers.signs import FULL_WIDTH
 from advsweep.tasks.verifiers.statements import statements, thought_removed
 
 
@@ -47,7 +48,7 @@ def chosen_letter(text: str) -> str | None:
 
 
 _ANNOUNCING = ("answer", "option", "choice", "选项")
-_FULL_WIDTH = str.maketrans({chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)})
+_FULL_WIDTH = str.maketrans(FULL_WIDTH)
 
 
 _UNSPACED_LETTER = re.compile(rf"(?<=[{UNSPACED}])(?=[A-Z])|(?<=[A-Z])(?=[{UNSPACED}])")
@@ -262,22 +263,26 @@ def _last_letter(text: str) -> str | None:
     """Return the letter that a text is, ends with, or labels a line with."""
     tail = text[-_TAIL:]
     if len(text) < _TAIL:
-        alone = _ALONE.fullmatch(text)
-        if alone is not None:
-            return alone[1].upper()
+        single = _ALONE.fullmatch(text)
+        if single is not None:
+            return single[1].upper()
     last_line = _LAST_LINE.search(tail)
     ending = _ENDS.search(tail)
     if ending is not None:
         return None if _DOUBTED.search(tail[: ending.start()]) else ending["letter"]
-    correct = [
+    correct = {
         match["letter"] or match["only"] or match["chinese"] for match in _IS_CORRECT.finditer(tail)
-    ]
+    }
     if correct:
-        return correct[-1] if len(set(correct)) == 1 else None
+        return _only(correct)
     if last_line is not None:
         return last_line[1]
     chosen = {match["letter"] for match in _CHOSEN.finditer(tail)}
     if chosen:
-        return chosen.pop() if len(chosen) == 1 else None
-    labels = {match["letter"] for match in _LABELLED_LINE.finditer(text[-_LONGEST_LISTED:])}
-    return labels.pop() if len(labels) == 1 else None
+        return _only(chosen)
+    return _only({match["letter"] for match in _LABELLED_LINE.finditer(text[-_LONGEST_LISTED:])})
+
+
+def _only(letters: set[str]) -> str | None:
+    """Return the only one of some letters; None if there are several or none."""
+    return letters.pop() if len(letters) == 1 else None

@@ -10,6 +10,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from advsweep.tasks.verifiers.signs import (
+    DEGREE_SIGN,
+    FULL_WIDTH_BUT_MINUS,
+    INVISIBLE,
+    THIN_SPACES,
+    WIDE_SPACE,
+)
+
 _UNICODE = {
     "−": "-",
     "–": "-",
@@ -58,9 +66,9 @@ _UNICODE = {
     "”": '"',
     "’": "'",
     "′": "'",
-    **dict.fromkeys("\xa0\u2007\u2008\u2009\u200a\u202f\u3000", " "),
-    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
-    **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F) if chr(code) != "-"},
+    **dict.fromkeys(f"{THIN_SPACES}\u3000", " "),
+    **dict.fromkeys(INVISIBLE, ""),
+    **FULL_WIDTH_BUT_MINUS,
 }
 _CHARACTERS = str.maketrans(_UNICODE)
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
@@ -98,14 +106,15 @@ _NAMES = {"infinity": "\\infty"}
 _ROOT_IN_PARENTHESES = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _STARS = re.compile(r"\*\*")
 _SCIENTIFIC = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]*)?)[eE]([+-]?[0-9]{1,4})(?![\w.])")
-_SPACING = re.compile(r"\\(?:quad|qquad)(?![a-z])")
-_SPACING_BETWEEN = re.compile(r"(?<=[0-9A-Za-z})\]])\s*\\q?quad(?![a-z])\s*(?=[-0-9A-Za-z(\[\\])")
+_SPACING = re.compile(WIDE_SPACE)
+_SPACING_BETWEEN = re.compile(rf"(?<=[0-9A-Za-z}})\]])\s*{WIDE_SPACE}\s*(?=[-0-9A-Za-z(\[\\])")
 _WORDS_AROUND = re.compile(r"\s*(?:\\text|\\mathrm|and\b|or\b|\()")
 _REPEATING = re.compile(
     r"(?P<whole>[0-9]+)\.(?P<fixed>[0-9]*)\\(?:overline|bar|dot)\s*\{(?P<period>[0-9]{1,20})\}"
 )
 _DEGREES_OF_FUNCTION = re.compile(
-    r"\\(sin|cos|tan|cot|sec|csc)\s*[({]?\s*([0-9]+(?:\.[0-9]+)?)\s*\^\s*\{?\s*\\circ\s*\}?\s*[)}]?"
+    r"\\(sin|cos|tan|cot|sec|csc)\s*[({]?\s*([0-9]+(?:\.[0-9]+)?)\s*"
+    rf"{DEGREE_SIGN}\s*[)}}]?"
 )
 _NUMBERS_SIDE_BY_SIDE = re.compile(r"(?<![_^0-9])(?<!frac)(?<!frac )[0-9]\s+[0-9]")
 _DOTS = re.compile(r"\\(?:ldots|dots|cdots|dotsc|dotsb)(?![a-z])|\.\.\.")

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 import re
 
+from advsweep.tasks.verifiers.signs import (
+    DEGREE_SIGN,
+    FULL_WIDTH_BUT_MINUS,
+    INVISIBLE,
+    THIN_SPACES,
+    WIDE_SPACE,
+)
+
 _MINUS_SIGNS = "\u2212\u2012\u2013\u2014\u2010\u2011\ufe63\uff0d"
 _THIN = "\u2009"  # stands for every space that may separate thousands
-_THIN_SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f"
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
 _CURRENCIES = "€£¥₹₩₽₺₫₱฿"
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 _VULGAR = {
@@ -32,10 +38,10 @@ _DIGITS_OF_OTHER_SCRIPTS = "٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹०१२३
 _CHARACTERS = str.maketrans(
     {
         **dict.fromkeys(_MINUS_SIGNS, "-"),
-        **dict.fromkeys(_THIN_SPACES, _THIN),
-        **dict.fromkeys(_INVISIBLE, None),
+        **dict.fromkeys(THIN_SPACES, _THIN),
+        **dict.fromkeys(f"{INVISIBLE}\u00ad", None),
         **dict.fromkeys(_CURRENCIES, "$"),
-        **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F) if chr(code) != "-"},
+        **FULL_WIDTH_BUT_MINUS,
         **{character: f" {fraction} " for character, fraction in _VULGAR.items()},
         **{digit: str(place % 10) for place, digit in enumerate(_DIGITS_OF_OTHER_SCRIPTS)},
         **{character: f"^{digit}" for digit, character in enumerate(_SUPERSCRIPTS)},
@@ -83,8 +89,8 @@ _STYLE = re.compile(
 _COLOR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]{1,20}\}")
 _DELIMITERS = re.compile(r"\\[()\[\]]")
 _NOTHING = re.compile(r"\\!|\\/|\{\}")
-_THIN_COMMANDS = re.compile(r"\\[,;: >]|\\(?:quad|qquad|thinspace|enspace|space)(?![a-z])|~")
-_DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-z])|\\textdegree(?![a-z])")
+_THIN_COMMANDS = re.compile(rf"\\[,;: >]|{WIDE_SPACE}|\\(?:thinspace|enspace|space)(?![a-z])|~")
+_DEGREES = re.compile(rf"{DEGREE_SIGN}|\\degree(?![a-z])|\\textdegree(?![a-z])")
 _TIMES = re.compile(r"\\(?:times|cdot|ast)(?![a-z])")
 _ABOUT = re.compile(r"\\(?:approx|approxeq|simeq|sim|cong|doteq)(?![a-z])")
 _MONEY = re.compile(r"\\?\$|\\(?:pounds|euro|yen|texteuro)(?![a-z])")

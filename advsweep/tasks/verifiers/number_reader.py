@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import NamedTuple
@@ -381,15 +382,22 @@ def _with_unit(quantity: Quantity, rest: str) -> Quantity | None:
         return None
     unit = (match["unit"] or "").strip(" .,")
     words = _UNIT_WORD.findall(unit)
-    for place, word in enumerate(words):
-        if word.lower() in _REFUSED:
-            return None
-        if not _is_unit(word, adjacent=adjacent and place == 0, last=place == len(words) - 1):
-            return None
+    if not _are_units(words, adjacent):
+        return None
     factor = Fraction(1, 100) if match["percent"] else Fraction(1)
     if words:
         factor *= _factor_of(words[0])
     return quantity._replace(factor=factor, unit=unit.lower())
+
+
+def _are_units(words: Sequence[str], adjacent: bool) -> bool:
+    """Return whether all words behind a number, which the first may touch, are of its unit."""
+    for i, word in enumerate(words):
+        if word.lower() in _REFUSED:
+            return False
+        if not _is_unit(word, adjacent=adjacent and i == 0, last=i == len(words) - 1):
+            return False
+    return True
 
 
 def _factor_of(word: str) -> Fraction:
