@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from enum import Flag, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.identity import (
+    HashedSettings,
+    Hashes,
+    NamedSource,
+    hash_settings,
+    hashes_of,
+    revisions_of,
+)
 from advsweep.components import (
     SOURCE,
     Component,
@@ -22,17 +28,17 @@ from advsweep.components import (
     Retired,
     identity_of,
     option,
-    without_sources,
 )
 from advsweep.errors import ConfigError
-from advsweep.sources import SourceCode, known_source
 from advsweep.tasks.controls import CONTROL, Control
 
 if TYPE_CHECKING:
+    from advsweep.backends.reporter import Reporter
     from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
     from advsweep.estimators.base import Estimator
     from advsweep.objectives.base import Objective
     from advsweep.rollouts.base import RolloutPolicy
+    from advsweep.sources import SourceCode
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -70,11 +76,6 @@ BATCH_FIELDS = frozenset(
 
 
 MOST_SEED = 2**63 - 1
-
-
-def hash_json(material: Plain) -> str:
-    """Return the sha256, in hex, of a value in JSON types."""
-    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(kw_only=True)
@@ -181,7 +182,7 @@ class Run:
         Runs with the same hash are replicates. Evaluation settings are not in it, as
         evaluations have identities of their own.
         """
-        return self._hashes.config_hash
+        return self._settings.config_hash
 
     @property
     def identity(self) -> str:
@@ -200,20 +201,15 @@ class Run:
     @property
     def sources(self) -> Mapping[str, NamedSource]:
         """The sources of plug-ins and of the program that trains, by config key."""
-        return self._hashes.sources
+        return self._settings.sources
 
     @functools.cached_property
-    def _hashes(self) -> _Hashes:
-        settings = self._settings
-        seeded = {**settings.material, "seed": self.seed}
-        identity = self._hash(seeded)
-        definition = self._hash(without_sources(seeded)) if settings.sources else identity
-        return _Hashes(settings.config_hash, identity, definition, settings.sources)
+    def _hashes(self) -> Hashes:
+        return hashes_of(self._settings, self.seed)
 
     @functools.cached_property
-    def _settings(self) -> _Settings:
-        material = self._material
-        return _Settings(material, self._hash(material), dict(_sources(material)))
+    def _settings(self) -> HashedSettings:
+        return hash_settings(self._material, is_final=not self.absent)
 
     def with_seed(self, seed: int) -> Run:
         """Return the same training with another seed, which must not draw its task."""
@@ -240,7 +236,7 @@ class Run:
     @property
     def revisions(self) -> dict[str, int]:
         """Revisions above 1 of the components that can change a result, by config key."""
-        return dict(_revisions(self._material))
+        return revisions_of(self._material)
 
     @property
     def _material(self) -> Plain:
@@ -256,106 +252,6 @@ class Run:
         if program is not None:
             config["backend"] = {**config["backend"], SOURCE: program.digest}
         return config
-
-    def _hash(self, material: Plain) -> str:
-        digest = hash_json(material)
-        return f"?{digest}" if self.absent else digest
-
-
-def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
-    for key, value in material.items():
-        for node in value if isinstance(value, list) else [value]:
-            if isinstance(node, Mapping):
-                if node.get("revision", 1) != 1:
-                    yield f"{path}{key}", node["revision"]
-                yield from _revisions(node, f"{path}{key}.")
-
-
-class NamedSource(NamedTuple):
-    """The source of a component, with the component's name."""
-
-    name: str
-    source: SourceCode
-
-
-class _Settings(NamedTuple):
-    """What can change a training's result except its seed, with its hash and its sources."""
-
-    material: Plain
-    config_hash: str
-    sources: Mapping[str, NamedSource]
-
-
-class _Hashes(NamedTuple):
-    """The hashes of a run; see the properties of `Run`."""
-
-    config_hash: str
-    identity: str
-    definition: str
-    sources: Mapping[str, NamedSource]
-
-
-def _sources(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, NamedSource]]:
-    for key, value in material.items():
-        for node in value if isinstance(value, list) else [value]:
-            if isinstance(node, Mapping):
-                if SOURCE in node:
-                    yield f"{path}{key}", NamedSource(node["name"], known_source(node[SOURCE]))
-                yield from _sources(node, f"{path}{key}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountedProblem:
-    """The counts of one problem in an evaluation that advsweep did not sample itself.
-
-    Attributes:
-        problem: stable name of the problem within its task.
-        n, correct: samples, and the correct ones.
-        prompt: its text; empty if it is unknown.
-        level: its difficulty; 0 if it is unknown.
-    """
-
-    problem: str
-    n: int
-    correct: int
-    prompt: str = ""
-    level: int = 0
-
-
-def evaluation_stage(step: int) -> str:
-    """Return the name of the stage in which the weights after `step` steps are evaluated."""
-    return "evaluation" if step else "base evaluation"
-
-
-class Reporter(Protocol):
-    """Receives the progress of a training, and tells it when to stop."""
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Record metrics of a finished step (counted from 1)."""
-
-    def evaluate(self, step: int, sampler: Sampler) -> None:
-        """Evaluate the weights after `step` steps, unless done before; 0: the base model."""
-
-    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
-        """Record an evaluation after `step` steps whose counts the training made itself."""
-
-    def checkpoint(self, step: int, path: Path) -> None:
-        """Record a checkpoint that is complete."""
-
-    def pruned(self, path: Path) -> None:
-        """Record that an old checkpoint was deleted."""
-
-    def resumed(self, step: int) -> None:
-        """Record that training resumes after `step`, and discard what was reported past it."""
-
-    def stop_requested(self) -> bool:
-        """Return whether the run should write a checkpoint and return."""
-
-    def log(self, message: str) -> None:
-        """Write a line to the run's log."""
-
-    def progress(self, stage: str, done: int, total: int) -> None:
-        """Report the progress of a stage that is not a training step, such as pretraining."""
 
 
 @dataclass(frozen=True)
@@ -544,8 +440,8 @@ class Backend(Component):
 
     def discard_checkpoints(self, directory: Path, after_step: int) -> int:
         """Discard the checkpoints in a run's directory past a step; return how many there were."""
-        found = Checkpoints(directory, "")
-        late = [found.path(step) for step in found.steps() if step > after_step]
+        checkpoints = Checkpoints(directory, "")
+        late = [checkpoints.path(step) for step in checkpoints.steps() if step > after_step]
         for path in late:
             shutil.rmtree(path)
         return len(late)
@@ -646,28 +542,3 @@ class Backend(Component):
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the backend does not train a language model.
         """
-
-
-@dataclass(kw_only=True)
-class OwnBackend(Backend):
-    """Options that the backends bandit, tiny and trl have in common."""
-
-    minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
-    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
-    entropy_change: bool = option(
-        False,
-        identity=False,
-        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
-    )
-
-    def check_minibatches(self, run: Run) -> None:
-        """Refuse fewer groups than minibatches.
-
-        Raises:
-            ConfigError: a step has fewer groups.
-        """
-        if run.prompts_per_step < self.minibatches:
-            raise ConfigError(
-                f"backend.minibatches: expected at most prompts_per_step = "
-                f"{run.prompts_per_step}, got {self.minibatches}"
-            )

@@ -22,6 +22,8 @@ from advsweep.tasks.controls import CONTROL, CONTROLS, Control
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
     from advsweep.config.settings import EvaluationSettings
+    from advsweep.estimators.base import Estimator
+    from advsweep.tasks.base import Task
 
 # The keys of a run's config that hold components.
 NODES: Mapping[str, Registry[Any]] = {
@@ -78,25 +80,13 @@ def build_run(
         ConfigError: a key is missing or unknown, or a value does not fit the key or the other
             values; the message starts with the key's path.
     """
-    backend = config.get("backend")
-    named = backend.get("name") if isinstance(backend, Mapping) else backend
-    if isinstance(named, str) and (reason := BACKENDS.without_definition().get(named)):
-        # First, because such a config has other keys than ours.
-        raise UnknownNameError(f"backend: '{named}' cannot be built: {reason}")
-    required = [*NODES, *PARAMETERS]
-    known = [*required, CONTROL]
-    for key in config:
-        if key not in known and key not in INERT:
-            raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
+    _check_keys(config)
     if cache is None:
         cache = BuildCache()
     control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
     if "backend" in config:
         config = _build("backend", config["backend"], cache).with_defaults(config)
-    for key in required:
-        if key not in config:
-            expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
-            raise ConfigError(f"{key}: expected {expected}, got nothing")
+    _check_complete(config)
     parameters = RunParameters.build({key: config[key] for key in PARAMETERS})
     numbers = {key: getattr(parameters, key) for key in PARAMETERS}
     nodes = {key: _build(key, config[key], cache) for key in NODES}
@@ -129,6 +119,27 @@ def build_run(
     return run
 
 
+def _check_keys(config: Mapping[str, Any]) -> None:
+    """Refuse a backend that has no definition, and unknown keys."""
+    backend = config.get("backend")
+    name = backend.get("name") if isinstance(backend, Mapping) else backend
+    undefined = BACKENDS.without_definition()
+    if isinstance(name, str) and name in undefined:
+        # First, because such a config has other keys than ours.
+        raise UnknownNameError(f"backend: '{name}' cannot be built: {undefined[name]}")
+    keys = [*NODES, *PARAMETERS, CONTROL]
+    for key in config:
+        if key not in keys and key not in INERT:
+            raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), keys)}")
+
+
+def _check_complete(config: Mapping[str, Any]) -> None:
+    for key in (*NODES, *PARAMETERS):
+        if key not in config:
+            expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
+            raise ConfigError(f"{key}: expected {expected}, got nothing")
+
+
 def _build_external(parts: Mapping[str, Any], *, follows_seed: bool) -> Run:
     """Build a run that a program apart from advsweep trains."""
     backend, control = parts["backend"], parts["control"]
@@ -148,32 +159,51 @@ def _build_external(parts: Mapping[str, Any], *, follows_seed: bool) -> Run:
 
 def _build_training(parts: Mapping[str, Any], cache: BuildCache, *, fetch: bool) -> Run:
     """Build a run that advsweep trains: let its components complete one another, and check them."""
-    model, task = parts["model"], parts["task"]
-    # The defaults of some options of a model are the task's choice.
-    if for_task := getattr(model, "for_task", None):
-        # Planned runs share a model where they share its node and their task.
-        key_of_model = ("model for task", f"{id(model)} {id(task)}")
-        try:
-            model = cache.component(key_of_model, lambda: for_task(task))
-        except ConfigError as error:
-            raise type(error)(f"model.{error}") from error
-    absent = () if fetch else task.absent()
-    run = Run(**{**parts, "model": model, "absent": absent})
+    model = _model_for_task(parts["model"], parts["task"], cache)
+    absent = () if fetch else parts["task"].absent()
+    run = _for_completions(Run(**{**parts, "model": model, "absent": absent}))
+    _check(run)
+    run = _with_matched_rate(run)
+    run.backend.check(run)
+    return run
+
+
+def _model_for_task(model: Component, task: Task, cache: BuildCache) -> Component:
+    """Return the model with the options whose defaults are the task's choice."""
+    for_task = getattr(model, "for_task", None)
+    if for_task is None:
+        return model
+    # Planned runs share a model where they share its node and their task.
+    key = ("model for task", f"{id(model)} {id(task)}")
+    try:
+        completed: Component = cache.component(key, lambda: for_task(task))
+    except ConfigError as error:
+        raise type(error)(f"model.{error}") from error
+    return completed
+
+
+def _for_completions(run: Run) -> Run:
+    """Return a run whose objective and task know how long completions may be."""
     tokens = run.backend.completion_tokens(run)
-    run = replace(
+    shared_task = run.shared_task
+    if shared_task is not None:
+        shared_task = shared_task.for_completions(tokens)
+    return replace(
         run,
         objective=run.objective.for_completions(tokens),
         task=run.task.for_completions(tokens),
-        shared_task=run.shared_task and run.shared_task.for_completions(tokens),
+        shared_task=shared_task,
     )
-    _check(run)
+
+
+def _with_matched_rate(run: Run) -> Run:
+    """Return a run with the factor on its learning rate that `optimizer.match` asks for."""
+    if run.optimizer.match == "none":
+        return run
     if run.optimizer.match == "step":
         _check_calibration(run)
-        run = replace(run, learning_rate_scale=math.nan)
-    elif run.optimizer.match != "none":
-        run = replace(run, learning_rate_scale=_learning_rate_scale(run))
-    run.backend.check(run)
-    return run
+        return replace(run, learning_rate_scale=math.nan)
+    return replace(run, learning_rate_scale=_learning_rate_scale(run))
 
 
 def name_of(node: Any) -> str:
@@ -186,77 +216,116 @@ def _build(key: str, node: Any, cache: BuildCache) -> Any:
 
 
 def _check(run: Run) -> None:
-    estimator, backend, task = run.estimator, run.backend, run.task
+    """Refuse parts of a run that do not fit together."""
     if not run.absent:
-        task.check()
-    if not run.absent and not task.can_train:
+        _check_task(run.task)
+    _check_group_size(run)
+    _check_rewards(run.estimator, run.task)
+    _check_needs(run)
+    if "reward_parts" in run.estimator.needs:
+        _check_reward_parts(run.estimator, run.task)
+    if run.optimizer.name not in run.backend.optimizers:
+        raise ConfigError(
+            f"optimizer: backend '{run.backend.name}' trains with "
+            f"{' or '.join(sorted(run.backend.optimizers))}, got '{run.optimizer.name}'"
+        )
+    _check_support(run)
+    check_sampling(run.backend, run.evaluation)
+    if not run.absent:
+        check_validation(run.task, run.evaluation)
+    if run.control.changes_verdicts:
+        _check_verdicts_are_read(run)
+
+
+def _check_task(task: Task) -> None:
+    task.check()
+    if not task.can_train:
         raise ConfigError(
             f"task: '{task.label}' has no training problems, only held-out ones; choose another "
             f"task, or data with a train_split"
         )
-    least, multiple = estimator.minimum_group, estimator.group_multiple
+
+
+def _check_group_size(run: Run) -> None:
+    """Refuse groups that are too small for the estimator or the rollout policy."""
+    least = run.estimator.minimum_group
+    multiple = run.estimator.group_multiple
     if run.group_size < least or run.group_size % multiple:
         rule = f">= {least}" if multiple == 1 else f">= {least} and a multiple of {multiple}"
         raise ConfigError(
-            f"group_size: expected {rule}, which estimator '{estimator.name}' needs, "
+            f"group_size: expected {rule}, which estimator '{run.estimator.name}' needs, "
             f"got {run.group_size}"
         )
     run.rollout.drawn_size(run.group_size)
+
+
+def _check_rewards(estimator: Estimator, task: Task) -> None:
+    """Refuse rewards for which the estimator is not defined."""
     low, high = task.reward_range
-    if (estimator.binary_only and not task.is_binary) or (
-        estimator.rates and not (low >= 0 and high <= 1)
-    ):
-        defined = "of 0 and 1 only" if estimator.binary_only else "in [0, 1], as solve rates"
-        raise ConfigError(
-            f"estimator: '{estimator.name}' is defined for rewards {defined}, and those of task "
-            f"'{task.label}' go from {low:g} to {high:g}; change their weights, or reward accuracy"
-        )
-    if missing := estimator.needs - (backend.provides | run.rollout.provides):
-        giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
-        remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
-        raise ConfigError(
-            f"estimator: '{estimator.name}' needs {', '.join(sorted(missing))}, which backend "
-            f"'{backend.name}' with rollout policy '{run.rollout.name}' does not give{remedy}"
-        )
-    if "reward_parts" in estimator.needs and len(task.part_weights) < 2:
+    if estimator.binary_only and not task.is_binary:
+        defined = "of 0 and 1 only"
+    elif estimator.rates and not (low >= 0 and high <= 1):
+        defined = "in [0, 1], as solve rates"
+    else:
+        return
+    raise ConfigError(
+        f"estimator: '{estimator.name}' is defined for rewards {defined}, and those of task "
+        f"'{task.label}' go from {low:g} to {high:g}; change their weights, or reward accuracy"
+    )
+
+
+def _check_needs(run: Run) -> None:
+    """Refuse an estimator that reads what neither the backend nor the rollout policy gives."""
+    missing = run.estimator.needs - (run.backend.provides | run.rollout.provides)
+    if not missing:
+        return
+    giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
+    remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
+    raise ConfigError(
+        f"estimator: '{run.estimator.name}' needs {', '.join(sorted(missing))}, which backend "
+        f"'{run.backend.name}' with rollout policy '{run.rollout.name}' does not give{remedy}"
+    )
+
+
+def _check_reward_parts(estimator: Estimator, task: Task) -> None:
+    """Refuse a reward of one part, or weights that are not one for each part."""
+    parts = len(task.part_weights)
+    if parts < 2:
         raise ConfigError(
             f"estimator: '{estimator.name}' weighs the parts of a reward apart, and that of task "
             f"'{task.label}' has one; expected several, as task.reward={{accuracy: 1, format: 0.5}}"
         )
-    given = estimator.plain().get("weights") if "reward_parts" in estimator.needs else None
-    if given and len(given) != len(task.part_weights):
+    weights = estimator.plain().get("weights")
+    if weights and len(weights) != parts:
         raise ConfigError(
-            f"estimator.weights: expected {len(task.part_weights)} numbers, one for each part of "
-            f"task.reward, or null for the parts' own weights, got {len(given)}"
+            f"estimator.weights: expected {parts} numbers, one for each part of task.reward, or "
+            f"null for the parts' own weights, got {len(weights)}"
         )
-    if run.optimizer.name not in backend.optimizers:
-        raise ConfigError(
-            f"optimizer: backend '{backend.name}' trains with "
-            f"{' or '.join(sorted(backend.optimizers))}, got '{run.optimizer.name}'"
-        )
-    _check_support(run)
-    check_sampling(backend, run.evaluation)
-    if not run.absent:
-        check_validation(task, run.evaluation)
-    reason = ""
-    if not task.rewards_verdicts:
-        reason = f"of which the rewards of task '{task.label}' are not made"
-    elif estimator.verifier_free:
-        reason = f"which estimator '{estimator.name}' does not read"
-    if reason and run.control.changes_verdicts:
-        raise ConfigError(
-            f"control: '{run.control.name}' changes a verifier's verdicts, {reason}; expected "
-            f"control=none or aa, or another task or estimator"
-        )
+
+
+def _check_verdicts_are_read(run: Run) -> None:
+    """Refuse a control that changes verdicts which nothing is made of."""
+    if not run.task.rewards_verdicts:
+        reason = f"of which the rewards of task '{run.task.label}' are not made"
+    elif run.estimator.verifier_free:
+        reason = f"which estimator '{run.estimator.name}' does not read"
+    else:
+        return
+    raise ConfigError(
+        f"control: '{run.control.name}' changes a verifier's verdicts, {reason}; expected "
+        f"control=none or aa, or another task or estimator"
+    )
 
 
 def _check_support(run: Run) -> None:
     """Refuse a run that needs more than its backend supports: the table of `Can`."""
     rollout, task, control = run.rollout, run.task, run.control
-    reset, renewed = run.optimizer.reset_every, run.objective.plain().get("renew_every", 0)
-    corrected = "objective.correction: expected none; others need a sampler apart from the trainer"
+    reset = run.optimizer.reset_every
+    renewed = run.objective.plain().get("renew_every", 0)
     stop = run.generation.plain().get("stop")
-    is_controlled, by_steps = control.name != Control.name, run.optimizer.match == "step"
+    is_controlled = control.name != Control.name
+    by_steps = run.optimizer.match == "step"
+    corrected = "objective.correction: expected none; others need a sampler apart from the trainer"
     needs: list[tuple[Can, bool, str]] = [
         (Can.SHAPED_REWARDS, task.is_shaped, "task.reward: expected reward=accuracy"),
         (Can.SYSTEM_MESSAGES, task.has_system_messages, "task.prompt: expected no system message"),

@@ -171,17 +171,17 @@ class Checkpoints:
             CheckpointError: the newest readable one belongs to another run.
         """
         damaged: list[str] = []
-        found = None
+        newest = None
         for step in reversed(self.steps()):
             try:
-                found = self._read(step)
+                newest = self._read(step)
                 break
             except _DamagedError as error:
                 damaged.append(f"checkpoint step {step} is damaged ({error})")
         if damaged:
-            where = "the beginning" if found is None else f"step {found.step}"
+            where = "the beginning" if newest is None else f"step {newest.step}"
             log(f"{', '.join(damaged)}; resuming from {where}")
-        return found
+        return newest
 
     def prune(self, keep_last: int, keep_every: int) -> list[Path]:
         """Delete all but the newest `keep_last` and the multiples of `keep_every` (0: none).
@@ -205,11 +205,11 @@ class Checkpoints:
             )
         for name, expected in manifest["files"].items():
             try:
-                found = _sum(path / name)
+                actual = _sum(path / name)
             except OSError as error:
                 raise _DamagedError(f"{name}: {reason_of(error)}") from error
-            if found != expected:
-                what = "length" if found["bytes"] != expected["bytes"] else "checksum"
+            if actual != expected:
+                what = "length" if actual["bytes"] != expected["bytes"] else "checksum"
                 raise _DamagedError(f"{name}: wrong {what}")
         return Checkpoint(step, path, tuple(manifest["files"]))
 

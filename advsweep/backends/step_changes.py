@@ -146,10 +146,11 @@ def update_means(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
     sums: dict[str, float] = defaultdict(float)
     numbers = Counter[str]()
     # One after another: Python's `sum` rounds otherwise from version 3.12 on.
-    for name, value in (item for update in updates for item in update.items()):
-        if not math.isnan(value):
-            sums[name] += value
-            numbers[name] += 1
+    for update in updates:
+        for name, value in update.items():
+            if not math.isnan(value):
+                sums[name] += value
+                numbers[name] += 1
     means = {name: value / numbers[name] for name, value in sums.items()}
     return means | loss_variance([update.get(POLICY_LOSS, math.nan) for update in updates])
 

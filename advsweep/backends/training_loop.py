@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from torch import Tensor
 
-    from advsweep.backends.base import Reporter, Run
+    from advsweep.backends.base import Run
+    from advsweep.backends.reporter import Reporter
     from advsweep.estimators.base import Estimator
     from advsweep.rollouts.base import Collected
     from advsweep.tasks.base import Problem, Sampler

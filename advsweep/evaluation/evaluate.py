@@ -7,15 +7,17 @@ later without the weights.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from advsweep.backends.base import hash_json
+from advsweep.backends.identity import hash_json
 from advsweep.components import Plain, identity_of
 from advsweep.local_files import make_private_folder, replace_file
 from advsweep.statistics import answer_entropy
@@ -60,9 +62,12 @@ def spread_over_levels(problems: Sequence[L], number: int) -> list[L]:
         by_level.setdefault(problem.level, []).append(problem)
     shares, extra = divmod(number, len(by_level))
     chosen: list[L] = []
-    for place, (_, own) in enumerate(sorted(by_level.items())):
-        count = min(shares + (place < extra), len(own))
-        chosen += [own[index * len(own) // count] for index in range(count)]
+    for index, level in enumerate(sorted(by_level)):
+        of_level = by_level[level]
+        # The first levels get one more each, until all are given out.
+        count = shares + 1 if index < extra else shares
+        count = min(count, len(of_level))
+        chosen += [of_level[row * len(of_level) // count] for row in range(count)]
     return chosen
 
 
@@ -75,41 +80,67 @@ def count(
 ) -> list[ProblemResult]:
     """Draw `settings.n` answers to each of some problems and count the correct ones."""
     completions = sampler.sample(problems, settings.n, temperature=settings.temperature, seed=seed)
-    repeated = [problem for problem in problems for _ in range(settings.n)]
-    texts = [text for group in completions.texts for text in group]
-    rewards = task.score(repeated, texts).reshape(len(problems), settings.n)
+    n = settings.n
+    repeated = list(chain.from_iterable([problem] * n for problem in problems))
+    texts = list(chain.from_iterable(completions.texts))
+    rewards = task.score(repeated, texts).reshape(len(problems), n)
     answers = task.answers(repeated, texts)
-    entropies, kl = completions.token_entropy, completions.kl_base
+    token_entropy, kl_base = completions.token_entropy, completions.kl_base
     results = []
-    for i, problem in enumerate(problems):
-        start = i * settings.n
-        own, read = rewards[i], answers[start : start + settings.n]
-        scored, right = ~np.isnan(own), own == 1.0
-        # Unreadable answers are one class.
-        every, of_right = Counter(read), Counter(np.array(read, dtype=object)[right].tolist())
-        named: dict[str, Any] = {"problem_id": problem.id, "prompt": problem.prompt}
-        named["level"] = problem.level
-        counts = ProblemCounts(
-            **named,
-            n=int(scored.sum()),
-            c=int(right.sum()),
-            distinct=len(every) - (None in every),
-            unscorable=int((~scored).sum()),
-            answer_entropy=answer_entropy(list(every.values())),
-            token_entropy=None if entropies is None else float(entropies[i]),
-            right_entropy=answer_entropy(list(of_right.values())) if of_right else None,
-            kl_base=None if kl is None else float(kl[i]),
-            right_counts=sorted(of_right.values(), reverse=True),
+    for row, problem in enumerate(problems):
+        first = row * n
+        counts = replace(
+            _counts(problem, rewards[row], answers[first : first + n]),
+            token_entropy=None if token_entropy is None else float(token_entropy[row]),
+            kl_base=None if kl_base is None else float(kl_base[row]),
         )
-        first = AnswerSample(
-            **named,
-            answer=shorten(texts[start]),
-            length=len(texts[start]),
-            read=None if read[0] is None else shorten(read[0]),
-            reward=float(own[0]) if scored[0] else None,
-        )
-        results.append(ProblemResult(counts, first))
+        sample = _sample_of(problem, texts[first], answers[first], float(rewards[row, 0]))
+        results.append(ProblemResult(counts, sample))
     return results
+
+
+def _counts(
+    problem: Problem, rewards: Float[np.ndarray, " answers"], answers: Sequence[str | None]
+) -> ProblemCounts:
+    """Return the counts of the answers to a problem.
+
+    Args:
+        rewards: NaN of an answer that could not be scored.
+        answers: what the task has read; None of an unreadable answer.
+    """
+    scored = ~np.isnan(rewards)
+    right = rewards == 1.0
+    # Unreadable answers are one class.
+    classes = Counter(answers)
+    right_classes = Counter(np.array(answers, dtype=object)[right].tolist())
+    right_entropy = None
+    if right_classes:
+        right_entropy = answer_entropy(list(right_classes.values()))
+    return ProblemCounts(
+        problem_id=problem.id,
+        prompt=problem.prompt,
+        level=problem.level,
+        n=int(scored.sum()),
+        c=int(right.sum()),
+        distinct=len(classes) - (None in classes),
+        unscorable=int((~scored).sum()),
+        answer_entropy=answer_entropy(list(classes.values())),
+        right_entropy=right_entropy,
+        right_counts=sorted(right_classes.values(), reverse=True),
+    )
+
+
+def _sample_of(problem: Problem, text: str, answer: str | None, reward: float) -> AnswerSample:
+    """Return an answer as the store keeps it."""
+    return AnswerSample(
+        problem_id=problem.id,
+        prompt=problem.prompt,
+        level=problem.level,
+        answer=shorten(text),
+        length=len(text),
+        read=None if answer is None else shorten(answer),
+        reward=None if math.isnan(reward) else reward,
+    )
 
 
 def evaluation_identity(
@@ -178,7 +209,7 @@ def evaluate_in_pieces(
         folder: takes the pieces of this evaluation alone; made with the first piece.
         on_progress: receives the number of counted problems, and of all.
     """
-    made: Sampler | None = None
+    loaded: Sampler | None = None
     results: list[ProblemResult] = []
     size = max(1, PIECE_SAMPLES // settings.n)
     for number, start in enumerate(range(0, len(problems), size)):
@@ -187,12 +218,15 @@ def evaluate_in_pieces(
         file = folder / f"{number:05d}.json"
         counted = _read(file, piece)
         if counted is None:
-            made = made or sampler()
+            loaded = loaded or sampler()
             # By the number of the piece, so that it does not matter which were drawn before.
             seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])
-            counted = count(made, task, settings, piece, seed)
+            counted = count(loaded, task, settings, piece, seed)
             make_private_folder(folder)
-            rows = [{"counts": asdict(own.counts), "first": asdict(own.first)} for own in counted]
+            rows = [
+                {"counts": asdict(result.counts), "first": asdict(result.first)}
+                for result in counted
+            ]
             # Whole or not at all, as the process may die while it writes.
             replace_file(file, json.dumps(rows))
         results += counted
@@ -204,11 +238,11 @@ def _read(file: Path, problems: Sequence[Problem]) -> list[ProblemResult] | None
     """Return a counted piece; None without one, and for one that another version wrote."""
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
-        found = [
+        results = [
             ProblemResult(ProblemCounts(**row["counts"]), AnswerSample(**row["first"]))
             for row in rows
         ]
     except (FileNotFoundError, KeyError, TypeError):
         return None
-    is_same = [own.counts.problem_id for own in found] == [problem.id for problem in problems]
-    return found if is_same else None
+    ids = [result.counts.problem_id for result in results]
+    return results if ids == [problem.id for problem in problems] else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from advsweep.backends.base import hash_json
+from advsweep.backends.identity import hash_json
 from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.evaluation.evaluate import (
     REVISION,
@@ -27,7 +27,8 @@ from advsweep.store.evaluations import HELD_OUT
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import CountedProblem, Run
+    from advsweep.backends.base import Run
+    from advsweep.backends.reporter import CountedProblem
     from advsweep.components import Plain
     from advsweep.config.settings import EvaluationSettings
     from advsweep.store import EvaluationRecord, Store
@@ -85,19 +86,23 @@ class Evaluator:
         if self.run.evaluation.validation is not None:
             yield self._validation(step)
         yield self._reported(step)
-        task, settings, split = self.run.task, self._settings(step), Split.TRAIN
-        if number := settings.train_problems:
-            identity = self._identity(step, settings, task, split=split, problems=number)
-
-            def some() -> Sequence[Problem]:
-                return spread_over_levels(task.problems(split), number)
-
-            yield _Part(split.value, task, some, settings, identity)
+        settings = self._settings(step)
+        if settings.train_problems:
+            yield self._of_training(step, settings)
 
     def _reported(self, step: int) -> _Part:
         task, settings = self.run.task, self._settings(step)
         make = functools.partial(reported_problems, task, settings)
         return _Part(HELD_OUT, task, make, settings, self._identity(step, settings, task))
+
+    def _of_training(self, step: int, settings: EvaluationSettings) -> _Part:
+        task, number = self.run.task, settings.train_problems
+        identity = self._identity(step, settings, task, split=Split.TRAIN, problems=number)
+
+        def problems() -> Sequence[Problem]:
+            return spread_over_levels(task.problems(Split.TRAIN), number)
+
+        return _Part(Split.TRAIN.value, task, problems, settings, identity)
 
     def _validation(self, step: int) -> _Part:
         settings = self.run.evaluation.of_validation()
@@ -119,9 +124,12 @@ class Evaluator:
         """Return pass@1 on validation problems after each step that has it; empty without any."""
         if self.run.evaluation.validation is None:
             return {}
-        found = self.store.evaluations.select([self.run_id], split=VALIDATION)
-        own = [e for e in found if e.identity == self._validation(e.step).identity]
-        return {e.step: e.scores([1])["pass@1"] for e in own}
+        scores = {}
+        for evaluation in self.store.evaluations.select([self.run_id], split=VALIDATION):
+            step = evaluation.step
+            if evaluation.identity == self._validation(step).identity:
+                scores[step] = evaluation.scores([1])["pass@1"]
+        return scores
 
     def selected_step(self) -> int | None:
         """Return the first step with the best pass@1 on validation problems.
@@ -143,11 +151,11 @@ class Evaluator:
         if self.run.optimizer.calibrates or self.run.backend.external:
             return []
         linked = self.store.evaluations.identities(self.run_id)
-        return [
-            step
-            for step in (0, self.run.steps)
-            if any(part.identity not in linked for part in self._parts(step))
-        ]
+        missing = []
+        for step in (0, self.run.steps):
+            if any(part.identity not in linked for part in self._parts(step)):
+                missing.append(step)
+        return missing
 
     def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
         """Return the evaluation after `step` steps; make it if the store has none.
@@ -206,18 +214,18 @@ class Evaluator:
         if self.store.evaluations.has(part.identity):
             self.store.evaluations.link(self.run_id, part.identity, step)
             return
-        run, own = self.run, part.settings
-        results = count(sampler(), part.task, own, part.problems(), own.seed)
+        run = self.run
+        results = count(sampler(), part.task, part.settings, part.problems(), part.settings.seed)
         limits = run.backend.answer_limits(run.generation, part.task)
-        settings = settings_of(own, run.generation.sampler, part.task, limits, part.split)
-        subject = subject_of(run, self.attempt, step)
         evaluation = NewEvaluation(
             identity=part.identity,
-            subject=subject,
+            subject=subject_of(run, self.attempt, step),
             run_id=self.run_id,
             step=step,
             task=part.task.label,
-            settings=settings,
+            settings=settings_of(
+                part.settings, run.generation.sampler, part.task, limits, part.split
+            ),
             problems=[result.counts for result in results],
         )
         add_evaluation(self.store, evaluation, results)
@@ -265,8 +273,10 @@ def settings_of(
     # their stored settings must not change.
     if protocol:
         protocol |= limits
-    own = {k: v for k, v in settings.plain().items() if k not in _OF_OTHERS}
+    stored = {name: value for name, value in settings.plain().items() if name not in _OF_OTHERS}
     if sampler is not None:
-        own["sampler"] = sampler
-    which = {} if split == HELD_OUT else {"split": split}
-    return own | protocol | which
+        stored["sampler"] = sampler
+    stored |= protocol
+    if split != HELD_OUT:
+        stored["split"] = split
+    return stored

@@ -6,12 +6,13 @@ import functools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.backends.build import check_sampling
 from advsweep.config.validation import reported_problems
 from advsweep.errors import ConfigError, SamplerError
-from advsweep.evaluation.evaluate import evaluate_in_pieces, evaluation_identity
+from advsweep.evaluation.evaluate import ProblemResult, evaluate_in_pieces, evaluation_identity
 from advsweep.evaluation.run_evaluator import add_evaluation, lock_of, settings_of, subject_of
 from advsweep.store import NewEvaluation
 from advsweep.store.evaluations import MODEL_SUBJECT
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from advsweep.components import Component, Plain
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.store import EvaluationRecord, RunRecord, Store
-    from advsweep.tasks.base import Sampler, Task
+    from advsweep.tasks.base import Problem, Sampler, Task
 
 
 # Makes a sampler of some weights for a task; called only if it is needed.
@@ -63,12 +64,12 @@ def model_subject(
     Raises:
         ConfigError: the backend has no such model.
     """
-
+    methods: dict[str | None, Method] = {}
+    for generation in generations:
+        methods[generation.sampler] = functools.partial(backend.model_sampler, model, generation)
     return EvaluationSubject(
         subject=f"{MODEL_SUBJECT}{backend.model_key(model, generations[0])}",
-        methods={
-            own.sampler: functools.partial(backend.model_sampler, model, own) for own in generations
-        },
+        methods=methods,
         described={"model": title},
         answer_limits=functools.partial(backend.answer_limits, generations[0]),
     )
@@ -91,12 +92,15 @@ def run_subject(
             return run.backend.sampler(changed, record.directory, step, task)
         return run.backend.sampler_by(generation, changed, record.directory, step, task)
 
+    methods: dict[str | None, Method] = {}
+    if generations:
+        for generation in generations:
+            methods[generation.sampler] = functools.partial(sampler, generation)
+    else:
+        methods[run.generation.sampler] = functools.partial(sampler, None)
     return EvaluationSubject(
         subject_of(run, record.attempt, step),
-        {
-            (own or run.generation).sampler: functools.partial(sampler, own)
-            for own in (generations or (None,))
-        },
+        methods,
         record.id,
         step,
         answer_limits=functools.partial(run.backend.answer_limits, run.generation),
@@ -129,35 +133,30 @@ def evaluate_subject(
     """
     task.check()
     task.check_consent()
-    if not task.problems(split):
-        what = split.value.replace("_", "-")
-        raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
-    problems = task.problems(split)
-    if split is Split.HELD_OUT:
-        problems = reported_problems(task, settings)
+    problems = _problems(task, settings, split)
 
-    def identity_of(name: str | None) -> str:
-        return evaluation_identity(subject.subject, task, settings, split, name)
+    def identity_of(method: str | None) -> str:
+        return evaluation_identity(subject.subject, task, settings, split, method)
 
-    def make(name: str | None) -> EvaluationRecord:
-        identity = identity_of(name)
+    def results_by(method: str | None, folder: Path) -> list[ProblemResult]:
+        return evaluate_in_pieces(
+            lambda: subject.methods[method](task, settings),
+            task,
+            settings,
+            problems,
+            folder,
+            on_progress,
+        )
+
+    def ensure(method: str | None) -> EvaluationRecord:
+        identity = identity_of(method)
         # Two commands may ask for the same weights; the second finds what the first has made.
         with lock_of(store, identity):
-            if store.evaluations.has(identity):
-                if subject.run_id is not None:
-                    store.evaluations.link(subject.run_id, identity, subject.step)
-            else:
+            if not store.evaluations.has(identity):
                 folder = store.runs_directory / ".evaluations" / identity[:16]
-                results = evaluate_in_pieces(
-                    lambda: subject.methods[name](task, settings),
-                    task,
-                    settings,
-                    problems,
-                    folder,
-                    on_progress,
-                )
+                results = results_by(method, folder)
                 limits = subject.answer_limits(task)
-                stored = settings_of(settings, name, task, limits, split.value)
+                stored = settings_of(settings, method, task, limits, split.value)
                 evaluation = NewEvaluation(
                     identity=identity,
                     subject=subject.subject,
@@ -170,14 +169,33 @@ def evaluate_subject(
                 add_evaluation(store, evaluation, results)
                 # Only now: until the store has the whole, the pieces are all there is.
                 shutil.rmtree(folder, ignore_errors=True)
+            elif subject.run_id is not None:
+                store.evaluations.link(subject.run_id, identity, subject.step)
         return store.evaluations.find(identity, run_id=subject.run_id, step=subject.step)
 
     # Methods round differently, so that each has an identity; any that exists is good enough.
-    made = next(([n] for n in subject.methods if store.evaluations.has(identity_of(n))), None)
-    *others, last = made or subject.methods
-    for name in others:
+    for method in subject.methods:
+        if store.evaluations.has(identity_of(method)):
+            return ensure(method)
+    *others, last = subject.methods
+    for method in others:
         try:
-            return make(name)
+            return ensure(method)
         except SamplerError as error:
             on_change(str(error))
-    return make(last)
+    return ensure(last)
+
+
+def _problems(task: Task, settings: EvaluationSettings, split: Split) -> Sequence[Problem]:
+    """Return the problems to answer.
+
+    Raises:
+        ConfigError: the task has none.
+    """
+    problems = task.problems(split)
+    if not problems:
+        what = split.value.replace("_", "-")
+        raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
+    if split is Split.HELD_OUT:
+        return reported_problems(task, settings)
+    return problems

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from advsweep.backends.base import CountedProblem
 from advsweep.backends.build import build_run
+from advsweep.backends.reporter import CountedProblem
 from advsweep.tasks.base import Completions, Split, Task
 
 

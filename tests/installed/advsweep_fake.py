@@ -24,15 +24,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import (
-    BATCH_FIELDS,
-    Backend,
-    Can,
-    Reporter,
-    StackMember,
-    hash_json,
-)
+from advsweep.backends.base import BATCH_FIELDS, Backend, Can, StackMember
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.identity import hash_json
+from advsweep.backends.reporter import Reporter
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.training_loop import Trainer, compute_advantages
 from advsweep.components import option

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import training_loop
+from advsweep.backends.bandit.options import BanditOptions
 from advsweep.backends.bandit.stack import BanditStack
-from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter, StackMember, hash_json
+from advsweep.backends.base import BATCH_FIELDS, Backend, Can, StackMember
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.identity import hash_json
 from advsweep.backends.models import Table
-from advsweep.components import identity_of, option
+from advsweep.components import identity_of
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import BanditTask
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from advsweep.backends.base import Run
+    from advsweep.backends.reporter import Reporter
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -32,7 +35,7 @@ _STEP_SECONDS = 1e-3
 
 
 @dataclass(kw_only=True)
-class BanditBackend(OwnBackend):
+class BanditBackend(BanditOptions, Backend):
     """Trains a table on a task whose answers are numbered behaviours.
 
     A rollout is one token. The objectives compute the losses; gradients of log π and of the
@@ -59,23 +62,6 @@ class BanditBackend(OwnBackend):
     )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 
-    metrics_every: int = option(
-        1,
-        ge=1,
-        identity=False,
-        help="steps between all metrics; between them reward/*, collapse/*, cost/* and time/*",
-    )
-    exact_every: int = option(
-        10, ge=0, identity=False, help="steps between exact quantities, as exact/*; 0: none"
-    )
-    exact_k: tuple[int, ...] = option(
-        (1, 8, 64), ge=1, identity=False, help="the k of the exact pass@k"
-    )
-
-    stack: int = option(
-        64, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
-    )
-
     def rough_seconds(self, run: Run) -> float:
         return run.steps * _STEP_SECONDS
 
@@ -91,7 +77,7 @@ class BanditBackend(OwnBackend):
                 "rollout.mask_truncated: expected false with backend 'bandit', whose rollouts are "
                 "one token and never cut off, got true"
             )
-        self.check_minibatches(run)
+        self.check_minibatches(run.prompts_per_step)
 
     def completion_tokens(self, run: Run) -> int:
         return 1

@@ -19,68 +19,17 @@ from advsweep.tasks.base import Completions
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.backends.bandit.stack import BanditStack
+    from advsweep.backends.bandit.bandits import Bandits
     from advsweep.backends.bandit.tables import Actions, Owners, PerRollout
     from advsweep.tasks.base import Problem
-
-
-# Steps whose numbers are drawn at once: making a generator takes as long as 1,000 numbers.
-_STEPS = 32
-
-
-class RandomDraws:
-    """The random numbers of one run, drawn for many steps at once.
-
-    They depend on the seed and the step alone, so a resumed run needs no generator state.
-
-    Args:
-        seed: of the order of prompts.
-        rollout_seed: of everything else.
-        group_size: rollouts drawn per prompt.
-        population: number of prompts in training.
-    """
-
-    def __init__(self, seed: int, rollout_seed: int, group_size: int, population: int) -> None:
-        self._seed = seed
-        self._rollout_seed = rollout_seed
-        self._group_size = group_size
-        self._population = population
-        self._known: dict[tuple[Stream, int, int], tuple[int, np.ndarray]] = {}
-
-    def of_step(self, stream: Stream, step: int, draw: int, groups: int) -> np.ndarray:
-        """Return the numbers of a step's draw: of `Stream.PROMPTS` its prompts `[groups]`.
-
-        These count from 0, and no prompt repeats before all have come. Of other streams the
-        numbers are in [0, 1), one for each rollout, float32 `[groups, rollouts]`.
-
-        Args:
-            draw: number of the draw in the step, from 0.
-        """
-        block, place = divmod(step, _STEPS)
-        key = stream, draw, groups
-        known = self._known.get(key)
-        if known is None or known[0] != block:
-            known = self._known[key] = block, self._draw_block(stream, block, draw, groups)
-        numbers: np.ndarray = known[1][place]
-        return numbers
-
-    def _draw_block(self, stream: Stream, block: int, draw: int, groups: int) -> np.ndarray:
-        seed = self._seed if stream is Stream.PROMPTS else self._rollout_seed
-        rng = np.random.default_rng((seed, stream, block, draw))
-        if stream is not Stream.PROMPTS:
-            return rng.random((_STEPS, groups, self._group_size), dtype=np.float32)
-        rounds = -(-groups // self._population)
-        prompts = np.tile(np.arange(self._population), (_STEPS, rounds, 1))
-        return rng.permuted(prompts, axis=2).reshape(_STEPS, -1)[:, :groups]
 
 
 class Source:
     """Draws groups of several runs, run after run; rollout policies draw from it.
 
     Args:
-        stack: the runs, with their tables and random numbers.
+        bandits: the runs, with their tables and random numbers.
         policy: the policy at the sampling temperature.
-        reference: returns the policy of the reference model.
 
     Attributes:
         step: the training step, counted from 1.
@@ -90,13 +39,10 @@ class Source:
         references: number of rollouts so far that are not trained on, per run.
     """
 
-    def __init__(
-        self, stack: BanditStack, policy: Policy, reference: Callable[[], Policy], step: int
-    ) -> None:
-        runs, first = stack.runs, stack.runs[0]
-        self._stack = stack
+    def __init__(self, bandits: Bandits, policy: Policy, step: int) -> None:
+        runs, first = bandits.runs, bandits.runs[0]
+        self._bandits = bandits
         self._policy = policy
-        self._reference = reference
         self._draws = self._reference_draws = 0
         self.step = step
         self.rows: Owners | None = None
@@ -112,10 +58,10 @@ class Source:
         ]
 
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
-        if self._stack.whole:
+        if self._bandits.whole:
             return self._draw(None, prompts)
-        places = self._random_numbers(Stream.PROMPTS, self._draws, prompts)
-        rows = np.take_along_axis(self._stack.tables.trained, places, 1)
+        numbers = self._random_numbers(Stream.PROMPTS, self._draws, prompts)
+        rows = np.take_along_axis(self._bandits.tables.trained, numbers, 1)
         return self._draw(torch.from_numpy(rows), prompts)
 
     def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
@@ -123,27 +69,31 @@ class Source:
         return self._draw(self.rows[:, groups], len(groups))
 
     def _draw(self, rows: Owners | None, prompts: int) -> Float[Tensor, "groups rollouts"]:
-        actions = self._sample(self._policy, Stream.ROLLOUTS, rows, prompts, self._draws)
+        actions = _sample(
+            self._policy, rows, self._random_numbers(Stream.ROLLOUTS, self._draws, prompts)
+        )
         self._draws += 1
         rewards = self._judge(rows, actions)
-        self.rows = rows if self.rows is None or rows is None else torch.cat((self.rows, rows), 1)
+        if self.rows is None or rows is None:
+            self.rows = rows
+        else:
+            self.rows = torch.cat((self.rows, rows), 1)
         self.actions = torch.cat((self.actions, actions), dim=1)
         self._rewards = torch.cat((self._rewards, rewards), dim=1)
         return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rows, runs = self.rows, len(self._stack.runs)
+        rows, runs = self.rows, len(self._bandits.runs)
         if rows is not None or len(groups) < self.actions[..., 0].numel():
             rows = self._all_rows().reshape(-1)[groups].view(runs, -1)
-        actions = self._sample(
-            self._reference(), Stream.REFERENCE, rows, len(groups) // runs, self._reference_draws
-        )
+        numbers = self._random_numbers(Stream.REFERENCE, self._reference_draws, len(groups) // runs)
+        actions = _sample(self._bandits.reference_policy(), rows, numbers)
         self._reference_draws += 1
         self.references += actions[0].numel()
         return self._flat(self._judge(rows, actions))
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
-        runs = len(self._stack.runs)
+        runs = len(self._bandits.runs)
         rows = self._all_rows().reshape(-1)[groups].view(runs, -1)
         actions = self._policy.of_prompts(rows).log.argmax(dim=-1, keepdim=True)
         self.references += rows.shape[1]
@@ -153,28 +103,31 @@ class Source:
         """Return the prompt of each group drawn."""
         if self.rows is not None:
             return self.rows
-        return torch.arange(self.actions.shape[1]).expand(len(self._stack.runs), -1)
+        return torch.arange(self.actions.shape[1]).expand(len(self._bandits.runs), -1)
 
     def _judge(self, rows: Owners | None, actions: Actions) -> PerRollout:
         """Return the rewards of sampled behaviours, as the controls of the runs change them."""
-        rewards = at_actions(self._stack.tables.rewards, rows, actions)
-        for index, (run, rng) in enumerate(zip(self._stack.runs, self._control_rngs, strict=True)):
+        bandits = self._bandits
+        rewards = at_actions(bandits.tables.rewards, rows, actions)
+        for index, rng in enumerate(self._control_rngs):
             if rng is None:
                 continue
-            own = rewards[index]
+            control = bandits.runs[index].control
+            of_run = rewards[index]
             rates: np.ndarray | float = math.nan
-            if run.control.base_samples:
-                known = self._stack.base_rates[index]
-                known = known if rows is None else known[rows[index]]
-                rates = known[:, None].expand(own.shape).flatten().numpy()
-            verdicts = run.control.verdicts(own.flatten().double().numpy(), rng, rates)
-            own.copy_(torch.from_numpy(verdicts).view(own.shape))
+            if control.base_samples:
+                of_prompts = bandits.base_rates[index]
+                if rows is not None:
+                    of_prompts = of_prompts[rows[index]]
+                rates = of_prompts[:, None].expand(of_run.shape).flatten().numpy()
+            verdicts = control.verdicts(of_run.flatten().double().numpy(), rng, rates)
+            of_run.copy_(torch.from_numpy(verdicts).view(of_run.shape))
         return rewards
 
     @property
     def levels(self) -> Int[np.ndarray, "runs groups"]:
         """Difficulty level of each group drawn."""
-        levels = self._stack.tables.levels
+        levels = self._bandits.tables.levels
         if self.rows is None:
             return levels
         drawn: Int[np.ndarray, "runs groups"] = np.take_along_axis(levels, self.rows.numpy(), 1)
@@ -188,9 +141,9 @@ class Source:
     @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """1 for each correct behaviour drawn, 0 for the others."""
-        if self._stack.tables.is_binary:
+        if self._bandits.tables.is_binary:
             return self._flat(self._rewards)
-        return self._flat(at_actions(self._stack.tables.correct, self.rows, self.actions).float())
+        return self._flat(at_actions(self._bandits.tables.correct, self.rows, self.actions).float())
 
     def batch(self, read: frozenset[str], *, brief: bool = False) -> GroupBatch:
         """Return the groups drawn, as an estimator sees them; a rollout is one token.
@@ -203,54 +156,62 @@ class Source:
         rows, policy = self._all_rows(), self._policy
         if self.rows is not None:
             policy = policy.of_prompts(rows)
-        actions, outcomes = self.actions, self.outcomes
-        log_probs = self._flat(policy.log_probs(actions))
-        tokens: dict[str, Any] = {}
-        if "token_kl" in read:
-            anchor = Policy.of(self._stack.anchor(), self._stack.temperature).of_prompts(rows)
-            tokens["token_kl"] = (log_probs - self._flat(anchor.log_probs(actions)))[..., None]
-        if "token_grad_norms" in read:
-            squares = policy.probabilities.square().sum(dim=-1).reshape(-1, 1)
-            tokens["token_grad_norms"] = (1 - 2 * log_probs.exp() + squares)[..., None]
+        outcomes = self.outcomes
+        log_probs = self._flat(policy.log_probs(self.actions))
 
         def of_prompts(name: str, make: Callable[[], Tensor]) -> Tensor | None:
             if brief and name not in read:
                 return None
             return make().reshape(-1, 1).expand(outcomes.shape)
 
+        optional: dict[str, Any] = {}
         entropies = of_prompts("token_entropy_exact", lambda: policy.entropies)
         if entropies is None and "token_entropies" in read:
             entropies = of_prompts("token_entropies", lambda: policy.entropies)
+        if entropies is not None:
+            optional["token_entropy_exact"] = entropies
+            optional["token_entropies"] = entropies[..., None]
+        if "token_kl" in read:
+            anchor = Policy.of(self._bandits.anchor(), self._bandits.temperature).of_prompts(rows)
+            of_anchor = self._flat(anchor.log_probs(self.actions))
+            optional["token_kl"] = (log_probs - of_anchor)[..., None]
+        if "token_grad_norms" in read:
+            squares = policy.probabilities.square().sum(dim=-1).reshape(-1, 1)
+            optional["token_grad_norms"] = (1 - 2 * log_probs.exp() + squares)[..., None]
+        if "answered" in read:
+            # Every behaviour is an answer.
+            optional["answered"] = torch.ones_like(outcomes, dtype=torch.bool)
+        if "prompt_ids" in read:
+            optional["prompt_ids"] = tuple(map(str, rows.flatten().tolist()))
         return GroupBatch(
             rewards=self._flat(self._rewards),
             lengths=torch.ones(outcomes.shape),
             token_entropy=-log_probs,
-            token_entropy_exact=entropies,
-            token_entropies=None if entropies is None else entropies[..., None],
-            **tokens,
             self_certainty=of_prompts("self_certainty", policy.certainties),
             solve_rates=outcomes.mean(dim=1),
-            # Every behaviour is an answer.
-            answered=torch.ones_like(outcomes, dtype=torch.bool) if "answered" in read else None,
             truncated=torch.zeros_like(outcomes, dtype=torch.bool),
-            prompt_ids=(tuple(map(str, rows.flatten().tolist())) if "prompt_ids" in read else None),
             step=self.step,
-            total_steps=self._stack.runs[0].total_steps,
+            total_steps=self._bandits.runs[0].total_steps,
+            **optional,
         )
 
-    def _sample(
-        self, policy: Policy, stream: Stream, rows: Owners | None, groups: int, draw: int
-    ) -> Actions:
-        numbers = self._random_numbers(stream, draw, groups)
-        chosen = policy if rows is None else policy.of_prompts(rows)
-        return chosen.sample(torch.from_numpy(numbers))
-
     def _random_numbers(self, stream: Stream, draw: int, groups: int) -> np.ndarray:
-        draws = self._stack.random_draws
-        return np.stack([own.of_step(stream, self.step, draw, groups) for own in draws])
+        draws = self._bandits.random_draws
+        return np.stack([of_run.of_step(stream, self.step, draw, groups) for of_run in draws])
 
     def _flat(self, values: PerRollout) -> Tensor:
         return values.reshape(-1, values.shape[-1])
+
+
+def _sample(policy: Policy, rows: Owners | None, numbers: np.ndarray) -> Actions:
+    """Return a behaviour for each random number.
+
+    Args:
+        rows: the prompt of each group; None if they are all prompts in order.
+    """
+    if rows is not None:
+        policy = policy.of_prompts(rows)
+    return policy.sample(torch.from_numpy(numbers))
 
 
 @dataclass(frozen=True)

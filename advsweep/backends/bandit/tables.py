@@ -64,9 +64,9 @@ class Tables:
 
     @classmethod
     def of(cls, tasks: Sequence[BanditTask]) -> Tables:
-        known: dict[str, BanditTask] = {}
-        same = [known.setdefault(str(identity_of(task)), task) for task in tasks]
-        different = same if len(known) > 1 else same[:1]
+        by_identity: dict[str, BanditTask] = {}
+        shared = [by_identity.setdefault(str(identity_of(task)), task) for task in tasks]
+        different = shared if len(by_identity) > 1 else shared[:1]
         arms = [task.arms for task in different]
 
         # One table for all runs costs its memory once, and its way into the cache.
@@ -88,10 +88,12 @@ class Tables:
     def __getitem__(self, runs: Sequence[int]) -> Tables:
         """Return the tables of some runs."""
         return Tables(
-            **{
-                name: value if name == "is_binary" else value[runs]
-                for name, value in vars(self).items()
-            }
+            logits=self.logits[runs],
+            rewards=self.rewards[runs],
+            correct=self.correct[runs],
+            levels=self.levels[runs],
+            trained=self.trained[runs],
+            is_binary=self.is_binary,
         )
 
 
@@ -138,22 +140,22 @@ class Logits:
             return parameters
         # One product per run: a batched product rounds otherwise, and a run's numbers must
         # not depend on the runs beside it.
-        return torch.stack([self._features @ own for own in parameters])
+        return torch.stack([self._features @ of_run for of_run in parameters])
 
     def pull_back(self, gradient: PerBehaviour) -> Parameters:
         """Return the gradient of the parameters, given that of the logits."""
         if not self.is_shared:
             return gradient
-        return torch.stack([self._features.T @ own for own in gradient])
+        return torch.stack([self._features.T @ of_run for of_run in gradient])
 
 
 def _features(table: Table, prompts: int) -> Float[Tensor, "prompts rank"]:
     """Make unit vectors: one part in common, one part in a random direction."""
     rng = numpy_generator(table.seed, Stream.WEIGHTS)
-    own = rng.standard_normal((prompts, table.rank - 1))
-    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    directions = rng.standard_normal((prompts, table.rank - 1))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     shared = np.full((prompts, 1), math.sqrt(table.overlap))
-    features = np.concatenate([shared, math.sqrt(1 - table.overlap) * own], axis=1)
+    features = np.concatenate([shared, math.sqrt(1 - table.overlap) * directions], axis=1)
     return torch.from_numpy(features).float()
 
 
@@ -231,13 +233,14 @@ def draw(cumulated: PerBehaviour, uniform: PerRollout) -> Actions:
     last = starts + (behaviours - 1)
     stride = 1 << (behaviours - 1).bit_length()
     is_whole = stride == behaviours
-    while stride := stride // 2:
+    while stride > 1:
+        stride //= 2
         probe = below + (stride - 1)
         if not is_whole:
             np.minimum(probe, last, out=probe)
         below += stride * (sums[probe] <= wanted)
-    found = np.minimum(below, last) - starts
-    return torch.from_numpy(found).view(thresholds.shape)
+    numbers = np.minimum(below, last) - starts
+    return torch.from_numpy(numbers).view(thresholds.shape)
 
 
 def score_gradient(policy: Policy, actions: Actions, weights: PerRollout) -> PerBehaviour:
@@ -362,9 +365,8 @@ def exact_metrics(
         eight.
     """
     policy = after.probabilities
-    failing, failed = (
-        (1 - (p.probabilities * correct).sum(dim=-1).double()).clamp(min=0) for p in (after, before)
-    )
+    failing = _failing(after, correct)
+    failed = _failing(before, correct)
     among = torch.log_softmax(after.log.masked_fill(~correct, -torch.inf), dim=-1)
     modes = (-(among.exp() * among.masked_fill(~correct, 0.0)).sum(dim=-1)).exp()
     first_order = (entropy_gradient(before) * (after.log - before.log)).sum(dim=-1)
@@ -379,7 +381,13 @@ def exact_metrics(
     if policy.shape[-1] <= _FEW:
         metrics |= {f"exact/probability_{i}": policy[..., i] for i in range(policy.shape[-1])}
     means = torch.stack([values.double().mean(dim=-1) for values in metrics.values()])
-    return [dict(zip(metrics, own, strict=True)) for own in means.T.tolist()]
+    return [dict(zip(metrics, of_run, strict=True)) for of_run in means.T.tolist()]
+
+
+def _failing(policy: Policy, correct: FlagPerBehaviour) -> PerPrompt:
+    """Return the probability of a wrong behaviour of each prompt."""
+    solving = (policy.probabilities * correct).sum(dim=-1)
+    return (1 - solving.double()).clamp(min=0)
 
 
 def solve_rates(policy: PerBehaviour, correct: FlagPerBehaviour) -> PerPrompt:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advsweep.backends.bandit.bandits import CHANGE, CHANGE_SUMS, PARAMETERS, State
 from advsweep.backends.bandit.tables import (
     Policy,
     ShiftedPolicy,
@@ -31,7 +32,7 @@ from advsweep.objectives.base import LossInputs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from advsweep.backends.bandit.stack import BanditStack
+    from advsweep.backends.bandit.bandits import Bandits
     from advsweep.backends.bandit.tables import (
         Actions,
         FlagPerRun,
@@ -42,14 +43,6 @@ if TYPE_CHECKING:
         PerRollout,
         PerRun,
     )
-
-# What the runs train and remember, by name; the first axis is that of the runs.
-State = dict[str, Tensor]
-
-PARAMETERS = "parameters"
-# The last step's change of the parameters, with which the next one is compared; and squared norms
-# of the change since the base and of the last change, NaN if unknown.
-CHANGE, CHANGE_SUMS = "change", "change_sums"
 
 
 @dataclass(frozen=True)
@@ -76,10 +69,10 @@ class Experience:
 
 
 class Updates:
-    """Trains the parameters of a stack's runs in one step.
+    """Trains the parameters of several runs in one step.
 
     Args:
-        stack: its parameters and moments are changed in place.
+        bandits: their parameters and moments are changed in place.
         anchor: logits of the policy that a KL penalty refers to.
 
     Attributes:
@@ -87,19 +80,22 @@ class Updates:
         drifted: the runs in which plain descent moved behaviours that were not sampled.
     """
 
-    def __init__(self, stack: BanditStack, step: int, anchor: PerBehaviour) -> None:
-        self._stack = stack
-        self._run, self._state, self._logits = stack.runs[0], stack.weights, stack.logits
-        self._parameters, self._temperature = stack.weights[PARAMETERS], stack.temperature
+    def __init__(self, bandits: Bandits, step: int, anchor: PerBehaviour) -> None:
+        self._bandits = bandits
+        self._run = bandits.runs[0]
+        self._state = bandits.weights
+        self._logits = bandits.logits
+        self._parameters = bandits.weights[PARAMETERS]
+        self._temperature = bandits.temperature
         self._step = step
         self._anchor = anchor
         self._rates = [
             run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.total_steps)
-            for run in stack.runs
+            for run in bandits.runs
         ]
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
-        self.drifted: FlagPerRun = torch.zeros(len(stack.runs), dtype=torch.bool)
+        self.drifted: FlagPerRun = torch.zeros(len(bandits.runs), dtype=torch.bool)
 
     def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
         """Train on every minibatch `inner_epochs` times, from the policy that sampled.
@@ -107,7 +103,7 @@ class Updates:
         Returns:
             Means over the minibatches with which a run made an update; empty without one.
         """
-        options, runs = self._stack.options, len(self._rates)
+        options, runs = self._bandits.options, len(self._rates)
         parts = np.array_split(np.arange(experience.actions.shape[1]), options.minibatches)
         slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(runs).double())
@@ -121,22 +117,24 @@ class Updates:
             if not active.any():
                 continue
             updates += active
-            # Runs without a rollout in this minibatch add 0.
-            for name, values in self._train_on(policy, minibatch, active, is_first).items():
-                sums[name] += values
-                if name == POLICY_LOSS:
-                    for own, value, made in zip(losses, values.tolist(), active, strict=True):
-                        own += [value] * bool(made)
+            metrics = self._train_on(policy, minibatch, active, is_first)
             is_first = False
-        columns = [(values / updates).tolist() for values in sums.values()]
-        return [
-            {**dict(zip(sums, values, strict=True)), **loss_variance(own), LEARNING_RATE: rate}
-            if made
-            else {}
-            for made, rate, own, *values in zip(
-                updates.tolist(), self._rates, losses, *columns, strict=True
-            )
-        ]
+            # Runs without a rollout in this minibatch add 0.
+            for name, values in metrics.items():
+                sums[name] += values
+            if POLICY_LOSS in metrics:
+                policy_losses = metrics[POLICY_LOSS].tolist()
+                for run in active.nonzero()[:, 0].tolist():
+                    losses[run].append(policy_losses[run])
+        means = {name: (values / updates).tolist() for name, values in sums.items()}
+        of_runs: list[dict[str, float]] = []
+        for run, count in enumerate(updates.tolist()):
+            of_run: dict[str, float] = {}
+            if count:
+                of_run = {name: values[run] for name, values in means.items()}
+                of_run |= {**loss_variance(losses[run]), LEARNING_RATE: self._rates[run]}
+            of_runs.append(of_run)
+        return of_runs
 
     def _train_on(
         self, policy: Policy, minibatch: Experience, active: FlagPerRun, is_first: bool
@@ -146,8 +144,10 @@ class Updates:
         Args:
             policy: the policy that sampled, which is the current one if `is_first`.
         """
-        rows, current = minibatch.rows, policy if is_first else self._stack.follow()
-        drawn = current if rows is None else current.of_prompts(rows)
+        rows = minibatch.rows
+        drawn = policy if is_first else self._bandits.follow()
+        if rows is not None:
+            drawn = drawn.of_prompts(rows)
         metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch, is_first)
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
         if isinstance(drawn, ShiftedPolicy):
@@ -175,17 +175,19 @@ class Updates:
         The graph of autograd covers the rollouts, not the table.
         """
         objective, shape = self._run.objective, minibatch.actions.shape
-        tokens = shape[0], shape[1] * shape[2], 1
+        tokens = (shape[0], shape[1] * shape[2], 1)
         kept = minibatch.keep.flatten(1).sum(dim=1).clamp(min=1)
         log_probs = minibatch.log_probs if is_first else policy.log_probs(minibatch.actions)
         leaves = [log_probs.reshape(tokens).detach().requires_grad_()]
-        references = None
+        entropies = None
         if objective.needs_entropy:
-            spread = policy.entropies[..., None].expand(shape).reshape(tokens)
-            leaves.append(spread.requires_grad_())
+            entropies = policy.entropies[..., None].expand(shape).reshape(tokens).requires_grad_()
+            leaves.append(entropies)
+        references = None
         if objective.needs_reference:
             base = Policy.of(self._anchor, self._temperature)
-            base = base if minibatch.rows is None else base.of_prompts(minibatch.rows)
+            if minibatch.rows is not None:
+                base = base.of_prompts(minibatch.rows)
             references = base.log_probs(minibatch.actions).view(tokens)
         output = objective.loss(
             LossInputs(
@@ -196,12 +198,15 @@ class Updates:
                 rollouts=kept,
                 tokens=kept,
                 reference_log_probs=references,
-                entropies=leaves[1] if objective.needs_entropy else None,
+                entropies=entropies,
             )
         )
         slopes = torch.autograd.grad(output.loss.sum(), leaves, materialize_grads=True)
         metrics = {**output.metrics, "loss": output.loss.detach()}
-        return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
+        of_entropies = None
+        if entropies is not None:
+            of_entropies = slopes[1].view(shape)
+        return metrics, slopes[0].view(shape), of_entropies
 
     def _descend(
         self, policy: ShiftedPolicy, actions: Actions, weights: PerRollout, active: FlagPerRun
@@ -251,16 +256,6 @@ class Updates:
         return finite
 
 
-def fresh_moments(optimizer: Optimizer, parameters: Parameters) -> State:
-    """Return the moments before the first update."""
-    if isinstance(optimizer, AdamW):
-        moments = {name: torch.zeros_like(parameters) for name in ("mean", "square")}
-        return {**moments, "updates": torch.zeros(len(parameters), 1, 1)}
-    if isinstance(optimizer, Sgd) and optimizer.momentum:
-        return {"velocity": torch.zeros_like(parameters)}
-    return {}
-
-
 def move(
     optimizer: Optimizer,
     gradient: Parameters,
@@ -276,7 +271,8 @@ def move(
         active: the runs that make the step; the others keep parameters and moments.
     """
     # torch's own optimizers take a second to import, longer than most trainings of a bandit.
-    parameters, moved = state[PARAMETERS], {}
+    parameters = state[PARAMETERS]
+    moved: State = {}
     if isinstance(optimizer, AdamW):
         beta1, beta2 = optimizer.beta1, optimizer.beta2
         updates = state["updates"] + 1
@@ -291,7 +287,8 @@ def move(
     else:
         assert isinstance(optimizer, Sgd)
         if optimizer.momentum:
-            gradient = moved["velocity"] = optimizer.momentum * state["velocity"] + gradient
+            gradient = optimizer.momentum * state["velocity"] + gradient
+            moved["velocity"] = gradient
         moved[PARAMETERS] = parameters - lr * gradient
     for name, new in moved.items():
         state[name].copy_(torch.where(active[:, None, None], new, state[name]))
@@ -304,14 +301,15 @@ class Before:
     0 moves sampled behaviours alone, so there the sums are over these.
 
     Args:
-        stack: the runs, in their state before the step.
+        bandits: the runs, in their state before the step.
         policy: the policy before the step.
         actions: the behaviours that the step trains on.
     """
 
-    def __init__(self, stack: BanditStack, policy: Policy, actions: Actions) -> None:
-        self._stack = stack
-        self._policy, self._table = policy, stack.weights[PARAMETERS].clone()
+    def __init__(self, bandits: Bandits, policy: Policy, actions: Actions) -> None:
+        self._bandits = bandits
+        self._policy = policy
+        self._table = bandits.weights[PARAMETERS].clone()
         if isinstance(policy, ShiftedPolicy):
             # Sorted, to count a behaviour that was sampled twice once; numpy sorts short rows
             # several times faster than torch.
@@ -321,13 +319,13 @@ class Before:
     def compare(self, drifted: FlagPerRun) -> tuple[list[dict[str, float]], PerPrompt]:
         """Return the metrics of the step's changes, and KL(old ‖ new) of each prompt.
 
-        The state of the stack, now that after the step, gets the change and its sums.
+        The weights, now those after the step, get the change and its sums.
 
         Args:
             drifted: as in `Updates`.
         """
-        state, logits = self._stack.weights, self._stack.logits
-        temperature, parameters = self._stack.temperature, state[PARAMETERS]
+        state, logits = self._bandits.weights, self._bandits.logits
+        temperature, parameters = self._bandits.temperature, state[PARAMETERS]
         change = parameters - self._table
 
         def of_table(policy: Policy) -> tuple[Tensor, Tensor]:
@@ -336,37 +334,39 @@ class Before:
             kl = divergences(policy.probabilities, logits.change(change) / temperature)
             return torch.stack([*sums, state[CHANGE_SUMS][:, 1]], dim=1), kl.double()
 
-        if not isinstance(self._policy, ShiftedPolicy):
-            sums, kl = of_table(self._policy)
-        else:
+        if isinstance(self._policy, ShiftedPolicy):
             sums, kl = self._of_samples(change)
             if drifted.any():
                 # Each run's numbers are made in the way they are made for it alone.
-                whole, of_whole = of_table(Policy.of(self._table, temperature))
-                sums, kl = whole.where(drifted[:, None], sums), of_whole.where(drifted[:, None], kl)
-        state[CHANGE], state[CHANGE_SUMS] = change, sums[:, :2].clone()
-        return [change_metrics(*own) for own in sums.tolist()], kl
+                whole_sums, whole_kl = of_table(Policy.of(self._table, temperature))
+                sums = whole_sums.where(drifted[:, None], sums)
+                kl = whole_kl.where(drifted[:, None], kl)
+        else:
+            sums, kl = of_table(self._policy)
+        state[CHANGE] = change
+        state[CHANGE_SUMS] = sums[:, :2].clone()
+        return [change_metrics(*of_run) for of_run in sums.tolist()], kl
 
     def _of_samples(self, change: PerBehaviour) -> tuple[Float[Tensor, "runs 4"], PerPrompt]:
         def summed(values: PerRollout) -> PerRun:
             return values.flatten(1).sum(dim=1, dtype=torch.float64)
 
-        state, origin, actions = self._stack.weights, self._stack.logits.base, self._actions
-        known = state[CHANGE_SUMS]
+        state, origin, actions = self._bandits.weights, self._bandits.logits.base, self._actions
+        last_sums = state[CHANGE_SUMS]
         is_first = torch.ones_like(actions, dtype=torch.bool)
         torch.ne(actions[..., 1:], actions[..., :-1], out=is_first[..., 1:])
         moved = change.gather(-1, actions).where(is_first, 0.0)
         before = self._table.gather(-1, actions) - origin.gather(-1, actions)
         # (b + c)² - b² = c (c + 2 b)
-        total = known[:, 0] + summed(moved * (moved + 2 * before))
+        total = last_sums[:, 0] + summed(moved * (moved + 2 * before))
         if total.isnan().any():
             since = state[PARAMETERS] - origin
             total = total.where(~total.isnan(), _dots(since, since))
         along = summed(moved * state[CHANGE].gather(-1, actions))
-        sums = torch.stack([total, summed(moved.square()), along, known[:, 1]], dim=1)
+        sums = torch.stack([total, summed(moved.square()), along, last_sums[:, 1]], dim=1)
         # In double precision, since e^x - 1 - x cancels where the change x is small.
         return sums, divergences(
-            self._log_probs.double().exp(), moved.double() / self._stack.temperature
+            self._log_probs.double().exp(), moved.double() / self._bandits.temperature
         )
 
 
@@ -388,8 +388,11 @@ def rollout_means(
         values = values.gather(1, experience.rows)
     kept = experience.keep.sum(dim=2)
     means = (values.double() * kept).sum(dim=1) / kept.sum(dim=1)
-    found = [otherwise if math.isnan(mean) else mean for mean in means.tolist()]
-    return [{} if mean is None else {name: mean} for mean in found]
+    of_runs: list[dict[str, float]] = []
+    for mean in means.tolist():
+        value = otherwise if math.isnan(mean) else mean
+        of_runs.append({} if value is None else {name: value})
+    return of_runs
 
 
 # The most behaviours whose mean advantages are metrics.
@@ -407,7 +410,8 @@ def action_advantages(experience: Experience, behaviours: int) -> list[dict[str,
     taken = taken & experience.keep.flatten(1)[..., None]
     sums = (experience.advantages.double().flatten(1)[..., None] * taken).sum(dim=1)
     means = (sums / taken.sum(dim=1)).tolist()
-    return [
-        {f"advantage/behaviour_{i}": mean for i, mean in enumerate(own) if not math.isnan(mean)}
-        for own in means
-    ]
+    of_runs: list[dict[str, float]] = []
+    for of_run in means:
+        named = {f"advantage/behaviour_{number}": mean for number, mean in enumerate(of_run)}
+        of_runs.append({name: mean for name, mean in named.items() if not math.isnan(mean)})
+    return of_runs

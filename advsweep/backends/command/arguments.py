@@ -64,12 +64,13 @@ def check_name(name: str, parameters: Mapping[str, Any], extra: Sequence[str], w
         UnknownNameError: the message offers the nearest.
     """
     head, _, rest = name.partition(".")
-    known = [*RUNTIME, *extra, *PARAMETERS, *(f"parameters.{key}" for key in parameters)]
+    names = [*RUNTIME, *extra, *PARAMETERS]
+    names += [f"parameters.{key}" for key in parameters]
     is_key = head in NODE_KEYS and (rest or head not in ("backend", "evaluation"))
-    if name not in known and not is_key:
+    if name not in names and not is_key:
         raise UnknownNameError(
             f"{where}: no placeholder is called '{{{name}}}'; "
-            f"{nearest(name, [*known, 'estimator.name'])}; config keys of a run such as "
+            f"{nearest(name, [*names, 'estimator.name'])}; config keys of a run such as "
             f"{{optimizer.lr}} exist as well, and {{{{ stands for a brace"
         )
 
@@ -96,10 +97,11 @@ def fill(text: str, values: Values, where: str) -> str:
         ConfigError: a placeholder has no value in this run, or one that cannot be an argument.
     """
     pieces = _pieces(text, where)
-    filled = "".join(
-        literal + ("" if name is None else as_text(value_of(name, values, where)))
-        for literal, name in pieces
-    )
+    filled = ""
+    for literal, name in pieces:
+        filled += literal
+        if name is not None:
+            filled += as_text(value_of(name, values, where))
     if "\0" in filled:
         raise ConfigError(f"{where}: expected values without a NUL character, in {text!r}")
     return filled
@@ -116,11 +118,14 @@ def value_of(name: str, values: Values, where: str) -> Any:
         if not isinstance(value, Mapping) or part not in value:
             head, _, rest = name.partition(".")
             node = values.get(head)
-            named = f"{head} '{node.get('name')}'" if isinstance(node, Mapping) else head
-            own = [key for key in node if key != "name"] if isinstance(node, Mapping) else []
+            named = head
+            parameters: list[str] = []
+            if isinstance(node, Mapping):
+                named = f"{head} '{node.get('name')}'"
+                parameters = [key for key in node if key != "name"]
             raise ConfigError(
                 f"{where}: {{{name}}} has no value, as {named} has no parameter '{rest}' "
-                f"({nearest(rest, own)}); `each: {head}` passes those that there are"
+                f"({nearest(rest, parameters)}); `each: {head}` passes those that there are"
             )
         value = value[part]
     return value
@@ -175,33 +180,42 @@ def command_line(template: Template, values: Values, *, resume: bool = False) ->
     Raises:
         ConfigError: a placeholder has no value in this run.
     """
-    found: list[str] = []
-    resuming = template.resume_parts if resume else []
-    places = [(part, "command") for part in template.argv]
-    for part, where in [*places, *((part, "checkpoints.resume") for part in resuming)]:
-        if not isinstance(part, Mapping):
-            found.append(_argument(part, values, template.quoting, where))
-            continue
-        node = values[part["each"]]
-        for key, value in leaves({k: v for k, v in node.items() if k != "name"}):
-            own = {**values, "key": key, "value": value}
-            found += [_argument(text, own, template.quoting, where) for text in texts_of(part)]
-    return found
+    arguments: list[str] = []
+    for part in template.argv:
+        arguments += _arguments(part, values, template.quoting, "command")
+    if resume:
+        for part in template.resume_parts:
+            arguments += _arguments(part, values, template.quoting, "checkpoints.resume")
+    return arguments
+
+
+def _arguments(part: Any, values: Values, quoting: str, where: str) -> list[str]:
+    """Return the arguments of a part of a command: a text, or `{each: NODE, as: ...}`."""
+    if not isinstance(part, Mapping):
+        return [_argument(part, values, quoting, where)]
+    arguments: list[str] = []
+    node = {key: value for key, value in values[part["each"]].items() if key != "name"}
+    for key, value in leaves(node):
+        of_leaf = {**values, "key": key, "value": value}
+        arguments += [_argument(text, of_leaf, quoting, where) for text in texts_of(part)]
+    return arguments
 
 
 def texts_of(part: Mapping[str, Any]) -> list[str]:
     """Return the texts of `{each: NODE, as: ...}`, a part of a command."""
-    return [str(text) for text in (part["as"] if isinstance(part["as"], list) else [part["as"]])]
+    texts = part["as"] if isinstance(part["as"], list) else [part["as"]]
+    return [str(text) for text in texts]
 
 
 def _argument(text: str, values: Values, quoting: str, where: str) -> str:
     if quoting == "none":
         return fill(text, values, where)
     key, sign, right = text.partition("=")
-    names, filled = names_in(right, where), fill(right, values, where)
+    names = names_in(right, where)
+    filled = fill(right, values, where)
     # Numbers, lists and null stay what they are.
     is_whole = len(names) == 1 and right == f"{{{names[0]}}}"
-    if names and not (is_whole and not isinstance(value_of(names[0], values, where), str)):
+    if names and (not is_whole or isinstance(value_of(names[0], values, where), str)):
         filled = hydra_text(filled)
     return f"{fill(key, values, where)}{sign}{filled}"
 
@@ -225,15 +239,15 @@ def variables(template: Template, values: Values) -> dict[str, str]:
     Raises:
         ConfigError: a name or a value cannot be a variable.
     """
-    found = {k: v for k, v in os.environ.items() if k not in _PRIVATE}
-    found.setdefault("PYTHONUNBUFFERED", "1")
+    environment = {k: v for k, v in os.environ.items() if k not in _PRIVATE}
+    environment.setdefault("PYTHONUNBUFFERED", "1")
     for name, value in template.environment.items():
         if not name or "=" in name or "\0" in name:
             raise ConfigError(f"environment: expected the name of a variable, got {name!r}")
-        found.pop(name, None)
+        environment.pop(name, None)
         if value is not None:
-            found[name] = fill(as_text(value), values, f"environment.{name}")
-    return found
+            environment[name] = fill(as_text(value), values, f"environment.{name}")
+    return environment
 
 
 def file_below(text: str, values: Values, where: str) -> Path:

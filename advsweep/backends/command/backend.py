@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from advsweep.backends.base import BATCH_FIELDS, NODE_KEYS, PARAMETERS, Backend, Reporter, hash_json
+from advsweep.backends.base import BATCH_FIELDS, NODE_KEYS, PARAMETERS, Backend
 from advsweep.backends.command.arguments import (
     Values,
     command_line,
@@ -29,6 +29,8 @@ from advsweep.backends.command.template import (
     template_path,
 )
 from advsweep.backends.command.training import CommandTraining
+from advsweep.backends.identity import hash_json
+from advsweep.backends.reporter import Reporter
 from advsweep.components import SOURCE, Plain, option
 from advsweep.errors import CheckpointError, ConfigError, UnknownNameError, nearest
 
@@ -166,8 +168,8 @@ class Command(Backend):
             elif isinstance(node, Mapping):
                 fields = {k: v for k, v in node.items() if self._reaches(f"{key}.{k}")}
                 if fields or spec.takes(key):
-                    own = {k: v for k, v in node.items() if k in ("name", "revision", SOURCE)}
-                    kept[key] = {**own, **fields}
+                    named = {k: v for k, v in node.items() if k in ("name", "revision", SOURCE)}
+                    kept[key] = {**named, **fields}
             elif isinstance(node, str) and spec.takes(key):
                 kept[key] = node
         return kept
@@ -201,8 +203,8 @@ class Command(Backend):
             reason = "that no placeholder of the template uses"
             if head in spec.fixed:
                 reason = f"that the template fixes at {spec.fixed[head]!r}"
-            own = (*NODE_KEYS, *PARAMETERS)
-            takes = [name for name in sorted(spec.used) if name.partition(".")[0] in own]
+            heads = (*NODE_KEYS, *PARAMETERS)
+            takes = [name for name in sorted(spec.used) if name.partition(".")[0] in heads]
             takes += sorted(f"backend.parameters.{name}" for name in spec.parameters)
             raise ConfigError(
                 f"{key}: expected a key that reaches the command, got one {reason}; the "

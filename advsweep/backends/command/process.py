@@ -173,7 +173,8 @@ class Output:
         if not shown:
             return
         text = printable_line(shown[-1].decode("utf-8", "replace"))
-        text += " ... (cut)" if is_cut else ""
+        if is_cut:
+            text += " ... (cut)"
         self.tail.append(text)
         if self._lines < LOGGED_LINES and self._characters < LOGGED_CHARACTERS:
             self._lines += 1

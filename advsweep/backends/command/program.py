@@ -43,8 +43,8 @@ def working_folder(template: Template, values: Values, places: Mapping[str, str]
     if not template.workdir:
         return folder
     # A relative folder is one beside the template.
-    own = Path(fill(template.workdir, values, "workdir")).expanduser()
-    return Path(places["template"]).parent / own
+    workdir = Path(fill(template.workdir, values, "workdir")).expanduser()
+    return Path(places["template"]).parent / workdir
 
 
 def source_of_program(
@@ -68,11 +68,11 @@ def source_of_program(
         parts = fill(str(search_path), values, "environment.PYTHONPATH").split(":")
         roots += [folder / part for part in parts if part]
     source = source_of_files(files, folder, roots)
-    found = dict(source.files)
+    digests = dict(source.files)
     reader = source_of(READERS.get(template.log.kind, where="metrics.kind"))
     if reader is not None:
-        found |= {f"reader {name}": digest for name, digest in reader.files.items()}
-    return SourceCode.of(found) if found else None
+        digests |= {f"reader {name}": digest for name, digest in reader.files.items()}
+    return SourceCode.of(digests) if digests else None
 
 
 def _named_files(argv: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -103,8 +103,8 @@ def _is_interpreter(path: Path, folder: Path) -> bool:
 
 
 def _module_files(module: str, folder: Path) -> Iterator[Path]:
-    place = folder.joinpath(*module.split("."))
-    for file in (place.with_suffix(".py"), place / "__main__.py", place / "__init__.py"):
+    path = folder.joinpath(*module.split("."))
+    for file in (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py"):
         if file.is_file():
             yield file
 
@@ -112,10 +112,10 @@ def _module_files(module: str, folder: Path) -> Iterator[Path]:
 def _listed_files(patterns: Sequence[Any], folder: Path) -> Iterator[Path]:
     """Yield the files that the template's `sources` name."""
     for pattern in patterns:
-        found = [path for path in sorted(folder.glob(str(pattern))) if path.is_file()]
-        if not found:
+        files = [path for path in sorted(folder.glob(str(pattern))) if path.is_file()]
+        if not files:
             raise ConfigError(
                 f"sources: expected patterns of files below the working folder {folder}, got "
                 f"{pattern!r}, which matches none"
             )
-        yield from found
+        yield from files

@@ -26,8 +26,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from advsweep.backends.base import CountedProblem
 from advsweep.backends.command.template import CheckpointFiles
+from advsweep.backends.reporter import CountedProblem
 from advsweep.errors import TrainingError
 from advsweep.local_files import make_private_folder, open_regular, replace_file
 from advsweep.logs.base import whole_step
@@ -172,10 +172,9 @@ class CountsFile:
 
     def skip(self, last_step: int) -> None:
         """Forget what an earlier process wrote about later steps."""
-        before = self.read(ended=True)
-        self._open = {
-            step: {p.problem: p for p in own} for step, own in before.items() if step <= last_step
-        }
+        for step, problems in self.read(ended=True).items():
+            if step <= last_step:
+                self._open[step] = {problem.problem: problem for problem in problems}
 
     def _add(self, line: bytes) -> None:
         try:
@@ -187,16 +186,18 @@ class CountsFile:
             self.left_out["lines without step, problem, n and correct"] += bool(line.strip())
             return
         step, counted = parsed
-        own = self._open.setdefault(step, {})
-        if counted.problem in own or len(own) < _MOST_PROBLEMS:
-            own[counted.problem] = counted
+        problems = self._open.setdefault(step, {})
+        if counted.problem in problems or len(problems) < _MOST_PROBLEMS:
+            problems[counted.problem] = counted
         else:
             self.left_out[f"lines of more than {_MOST_PROBLEMS:,} problems"] += 1
 
 
 def _counts_of(entry: Mapping[str, Any]) -> tuple[int, CountedProblem] | None:
     """Return the step and the counts of a line; None if it does not hold them."""
-    step, problem, prompt = whole_step(entry.get("step")), entry.get("problem"), entry.get("prompt")
+    step = whole_step(entry.get("step"))
+    problem = entry.get("problem")
+    prompt = entry.get("prompt")
     numbers = [entry.get("n"), entry.get("correct"), entry.get("level", 0)]
     if step is None or type(problem) not in (str, int):
         return None

@@ -63,10 +63,12 @@ def main(arguments: list[str]) -> None:
         started = time.monotonic()
         if not gone:
             _signal_all(signal.SIGTERM)
-        while _living() and (waited := time.monotonic() - started) < _LEFT_SECONDS + _KILL_SECONDS:
+        waited = 0.0
+        while _living() and waited < _LEFT_SECONDS + _KILL_SECONDS:
             if gone or waited > _LEFT_SECONDS:
                 _signal_all(signal.SIGKILL)
             time.sleep(0.02)
+            waited = time.monotonic() - started
     with contextlib.suppress(OSError):
         os.write(status, json.dumps(report).encode() + b"\n")
 
@@ -103,14 +105,14 @@ def _living(main_pid: int | None = None) -> list[psutil.Process]:
 
     The end of the main process is for `Popen`.
     """
-    found = []
+    living = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, ChildProcessError):
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                living.append(process)
             elif process.pid != main_pid and process.ppid() == os.getpid():
                 os.waitpid(process.pid, os.WNOHANG)
-    return found
+    return living
 
 
 def _prepare_child() -> None:

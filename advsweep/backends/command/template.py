@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from advsweep.backends.base import NODE_KEYS, PARAMETERS, hash_json
+from advsweep.backends.base import NODE_KEYS, PARAMETERS
 from advsweep.backends.command.arguments import check_name, names_in, texts_of
+from advsweep.backends.identity import hash_json
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError, UnknownNameError, nearest, reason_of
 from advsweep.logs import Reader, open_metric_log
@@ -185,23 +186,32 @@ class Template(Component):
         return key in self.used or key.partition(".")[0] in self.used
 
     def _used(self) -> frozenset[str]:
+        """Return the config keys of all placeholders."""
         used: set[str] = set()
-        for part, where in self._places():
+        for part, where in self._parts_with_placeholders():
+            # Placeholders that are no config keys.
             extra = ["checkpoint", "step"] if where == "checkpoints.resume" else []
             texts = [str(part)]
             if isinstance(part, Mapping):
                 used.add(part["each"])
-                extra, texts = [*extra, "key", "value"], texts_of(part)
-            for name in (n for text in texts for n in names_in(text, where)):
-                check_name(name, self.parameters, extra, where)
-                used |= {name} - {*extra}
+                extra += ["key", "value"]
+                texts = texts_of(part)
+            for text in texts:
+                for name in names_in(text, where):
+                    check_name(name, self.parameters, extra, where)
+                    if name not in extra:
+                        used.add(name)
         return frozenset(used)
 
-    def _places(self) -> Iterator[tuple[Any, str]]:
-        """Yield each part that may hold placeholders, and its place."""
-        yield from ((part, "command") for part in self.argv)
-        yield from ((part, "checkpoints.resume") for part in self.resume_parts)
-        yield from ((v, "environment") for v in self.environment.values() if v is not None)
+    def _parts_with_placeholders(self) -> Iterator[tuple[Any, str]]:
+        """Yield each part that may hold placeholders, and the key of the template it is under."""
+        for part in self.argv:
+            yield part, "command"
+        for part in self.resume_parts:
+            yield part, "checkpoints.resume"
+        for value in self.environment.values():
+            if value is not None:
+                yield value, "environment"
         yield self.workdir, "workdir"
         yield self.log.file, "metrics.file"
         if self.counted:
@@ -211,17 +221,34 @@ class Template(Component):
         """Refuse values that do not fit each other."""
         if not self.argv or isinstance(self.argv[0], Mapping):
             raise ConfigError("command: expected a program and its arguments")
-        for where, values in (("parameters", self.parameters), ("environment", self.environment)):
-            refuse_secrets(where, values)
+        refuse_secrets("parameters", self.parameters)
+        refuse_secrets("environment", self.environment)
+        self._check_no_secret_in_command()
+        self._check_parameters()
+        self._check_fixed()
+        for key, placeholder in NEEDED.items():
+            if not self.takes(key) and key not in self.fixed:
+                raise ConfigError(
+                    f"command: expected a placeholder {placeholder}, got none; pass it to the "
+                    f"command, or say with `fixed: {{{key}: ...}}` what the command uses"
+                )
+
+    def _check_no_secret_in_command(self) -> None:
         for part in self.argv:
             if isinstance(part, str) and redacted(part) != part and "{" not in part:
                 raise ConfigError(f"command: {redacted(part)}: {_NO_SECRETS}")
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that no placeholder uses."""
         for key in self.parameters:
             if not {f"parameters.{key}", "parameters"} & self.used:
                 raise ConfigError(
                     f"parameters.{key}: expected a placeholder {{parameters.{key}}} that uses it, "
                     f"got none; add it or remove the parameter"
                 )
+
+    def _check_fixed(self) -> None:
+        """Refuse stated keys that cannot be stated, or that a placeholder uses."""
         for key in self.fixed:
             if key not in FIXABLE:
                 raise UnknownNameError(
@@ -229,12 +256,6 @@ class Template(Component):
                 )
             if self.takes(key):
                 raise ConfigError(f"fixed.{key}: a placeholder uses this key; remove either")
-        for key, placeholder in NEEDED.items():
-            if not self.takes(key) and key not in self.fixed:
-                raise ConfigError(
-                    f"command: expected a placeholder {placeholder}, got none; pass it to the "
-                    f"command, or say with `fixed: {{{key}: ...}}` what the command uses"
-                )
 
 
 def refuse_secrets(where: str, values: Mapping[str, Any]) -> None:
@@ -352,8 +373,8 @@ def allowed_places(content: Mapping[str, Any]) -> Mapping[str, str] | None:
     """
     # By content, so that a store cannot put another command behind the name of a file.
     allowed = _read()
-    found = allowed.get(hash_json(dict(content)), allowed.get(_ANY))
-    return None if found is None else dict(found)
+    places = allowed.get(hash_json(dict(content)), allowed.get(_ANY))
+    return None if places is None else dict(places)
 
 
 def _read() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from advsweep.machine import memory_kills
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter
+    from advsweep.backends.reporter import Reporter
 
 POLL_SECONDS = 0.25
 # Interval at which the command's folder is searched for checkpoints.
@@ -74,12 +74,12 @@ class CommandTraining:
             TrainingError: the command failed; the message has its last lines of output.
         """
         self._checkpoints.prepare()
-        found = self._position()
-        if found == self.steps:
+        resumed = self._position()
+        if resumed == self.steps:
             return
         # The kernel says of no process why it was killed; a higher count since the start does.
         kills = memory_kills()
-        with closing(self._start_command(found)) as command:
+        with closing(self._start_command(resumed)) as command:
             ended = self._follow(command)
             for line in command.output.last():
                 self.reporter.log(line)
@@ -160,12 +160,7 @@ class CommandTraining:
             steps = self._logged()
             self._report({s: v for s, v in steps.items() if s > self._start or s == 0})
             self._report_checkpoints(ended=ended is not None)
-            if self._counts is not None and self.template.counted is not None:
-                for step, problems in self._counts.read(ended=ended is not None).items():
-                    if step > self.steps:
-                        self._counts.left_out["evaluations after the last step"] += 1
-                    elif step > self._start or step == 0:
-                        self.reporter.counted(step, self.template.counted.task, problems)
+            self._report_counts(ended=ended is not None)
             self._stopping = self._stopping or self.reporter.stop_requested()
             if ended is not None:
                 return ended
@@ -173,6 +168,16 @@ class CommandTraining:
                 command.stop()
             elif self._step == self._start:
                 self._check_log(time.monotonic() - began)
+
+    def _report_counts(self, *, ended: bool) -> None:
+        """Report the evaluations that the command has counted since the last call."""
+        if self._counts is None or self.template.counted is None:
+            return
+        for step, problems in self._counts.read(ended=ended).items():
+            if step > self.steps:
+                self._counts.left_out["evaluations after the last step"] += 1
+            elif step > self._start or step == 0:
+                self.reporter.counted(step, self.template.counted.task, problems)
 
     def _check_log(self, seconds: float) -> None:
         """Say from time to time that no step has been logged; raise if the log is overdue.
@@ -198,14 +203,14 @@ class CommandTraining:
         Steps count from 1; 0 is the model before training. Of two values of a step the later one
         counts; steps past the run's last one are left out.
         """
-        found: dict[int, dict[str, float]] = {}
+        logged: dict[int, dict[str, float]] = {}
         for step, values in self._log.poll():
             number = step + 1 - self.template.log.first_step
             if number > self.steps:
                 self._late[f"steps after the last one, {self.steps}"] += 1
             elif number >= 0 and values:
-                found.setdefault(number, {}).update(self._names.apply(values))
-        return dict(sorted(found.items()))
+                logged.setdefault(number, {}).update(self._names.apply(values))
+        return dict(sorted(logged.items()))
 
     def _report(self, steps: Mapping[int, Mapping[str, float]]) -> None:
         for step, values in steps.items():
@@ -214,19 +219,20 @@ class CommandTraining:
             self._stopping = self._stopping or self.reporter.stop_requested()
 
     def _report_checkpoints(self, *, ended: bool) -> None:
-        options, now = self.template.saved, time.monotonic()
+        options = self.template.saved
+        now = time.monotonic()
         if options is None or (not ended and now - self._searched < CHECKPOINT_SECONDS):
             return
         self._searched = now
-        found = self._checkpoints.found()
+        complete = self._checkpoints.found()
         reached = self._step + self.template.log.every - 1
-        for step, path in found.items():
+        for step, path in complete.items():
             # Without a file that is written last, a later step says that this one is complete.
             whole = bool(options.complete) or step < self._step or (ended and not self._stopping)
             # Metrics first: a checkpoint whose steps the store lacks could not be resumed from.
             if step not in self._registered and step <= reached and whole:
                 self._register(step, path)
-        for step in [s for s in self._registered if s not in found]:
+        for step in [s for s in self._registered if s not in complete]:
             path = self._registered.pop(step)
             if not path.exists():
                 self.reporter.pruned(path)

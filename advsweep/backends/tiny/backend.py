@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter
+from advsweep.backends.base import BATCH_FIELDS, Backend, Can
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import TinyModel
 from advsweep.backends.tiny import pretraining
+from advsweep.backends.tiny.options import TinyOptions
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import WEIGHTS_FILE, TinyTrainer
 from advsweep.backends.tiny.weights import Weights, export_folder, flatten, from_bytes
-from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from advsweep.backends.base import Run
+    from advsweep.backends.reporter import Reporter
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -33,7 +34,7 @@ _UPDATE_SECONDS = 2e-5
 
 
 @dataclass(kw_only=True)
-class TinyBackend(OwnBackend):
+class TinyBackend(TinyOptions, Backend):
     """Trains the tiny model on a task over a small alphabet.
 
     Resetting the last layers at intervals is FADE's check of where a method learns
@@ -57,34 +58,6 @@ class TinyBackend(OwnBackend):
         | Can.SELECTION
     )
 
-    minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
-    stale_steps: int = option(
-        0,
-        ge=0,
-        absent=0,
-        help="age in steps of the weights that sample, as with asynchronous samplers; 0: none",
-    )
-    skip_zero_advantages: bool = option(
-        True, help="leave rollouts of advantage 0 out of the computation where that is exact"
-    )
-    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
-
-    reset_layers: int = option(
-        0,
-        ge=0,
-        absent=0,
-        help="last blocks that go back to the base's weights, with final norm and untied head",
-    )
-    reset_layers_every: int = option(0, ge=0, absent=0, help="steps after which they do; 0: never")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.reset_layers > 0) != (self.reset_layers_every > 0):
-            raise ConfigError(
-                f"reset_layers: expected both reset_layers and reset_layers_every above 0, or "
-                f"neither, got {self.reset_layers} and {self.reset_layers_every}"
-            )
-
     def rough_seconds(self, run: Run) -> float:
         rollouts = run.steps * run.prompts_per_step * run.drawn_size
         updates = self.minibatches * self.inner_epochs
@@ -97,7 +70,7 @@ class TinyBackend(OwnBackend):
                 f"backend.reset_layers: expected at most model.layers = {model.layers}, got "
                 f"{self.reset_layers}"
             )
-        self.check_minibatches(run)
+        self.check_minibatches(run.prompts_per_step)
 
     def cpu_threads(self) -> int:
         return self.threads
@@ -132,17 +105,20 @@ class TinyBackend(OwnBackend):
         return norms
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
-        model, own = _parts(run)
-        target = task or own
-        is_known = isinstance(target, SymbolTask) and target.alphabet == own.alphabet
-        if not isinstance(target, SymbolTask) or not is_known or target.map_seed != own.map_seed:
+        model, trained = _parts(run)
+        target = task or trained
+        if (
+            not isinstance(target, SymbolTask)
+            or target.alphabet != trained.alphabet
+            or target.map_seed != trained.map_seed
+        ):
             raise ConfigError(
-                f"task: expected one over the characters '{own.alphabet}' and with the map of "
-                f"seed {own.map_seed}, which the run's model knows, got '{target.label}'"
+                f"task: expected one over the characters '{trained.alphabet}' and with the map of "
+                f"seed {trained.map_seed}, which the run's model knows, got '{target.label}'"
             )
         torch.set_num_threads(self.threads)
         weights = self._weights(run, directory, step)
-        base = pretraining.base_weights(model, own)
+        base = pretraining.base_weights(model, trained)
         top_p = run.evaluation.top_p
         return TinySampler(flatten(weights, model), model, target, flatten(base, model), top_p)
 
@@ -157,8 +133,8 @@ class TinyBackend(OwnBackend):
     def _weights(self, run: Run, directory: Path, step: int) -> Weights:
         if step == 0:
             return pretraining.base_weights(*_parts(run))
-        found = Checkpoints(directory, run.identity).load(step)
-        return from_bytes((found.path / WEIGHTS_FILE).read_bytes())
+        checkpoint = Checkpoints(directory, run.identity).load(step)
+        return from_bytes((checkpoint.path / WEIGHTS_FILE).read_bytes())
 
 
 def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:

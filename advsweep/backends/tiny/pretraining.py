@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
-from advsweep.backends.base import hash_json
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.identity import hash_json
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.network import Continuations
 from advsweep.backends.tiny.tokens import Encoded, encode
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from advsweep.backends.base import Reporter
     from advsweep.backends.models import TinyModel
+    from advsweep.backends.reporter import Reporter
     from advsweep.tasks.base import SymbolTask
 
 # Increased when a fix changes the weights that a recipe gives.
@@ -77,8 +77,9 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
     key = base_key(model, task)
     folder = cache_folder() / "base-models"
     entry = Checkpoints(folder / key[:16], key)
-    if (weights := _cached(entry, reporter)) is not None:
-        return weights
+    cached = _cached(entry, reporter)
+    if cached is not None:
+        return cached
     lock = FileLock(folder / f"{key[:16]}.lock", timeout=_WAIT_SECONDS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,8 +100,9 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
         ) from error
     try:
         # Another process may have made it while this one waited for the lock.
-        if (weights := _cached(entry, reporter)) is not None:
-            return weights
+        cached = _cached(entry, reporter)
+        if cached is not None:
+            return cached
         entry.discard_unfinished()
         weights = pretrain(model, task, reporter)
         entry.save(model.pretraining_steps, {_WEIGHTS: to_bytes(weights)})
@@ -114,8 +116,8 @@ def _cached(entry: Checkpoints, reporter: Reporter | None) -> Weights | None:
         if reporter:
             reporter.log(f"cached base model: {message}")
 
-    found = entry.newest_sound(log)
-    return from_bytes(found.files[_WEIGHTS]) if found else None
+    newest = entry.newest_sound(log)
+    return from_bytes(newest.files[_WEIGHTS]) if newest else None
 
 
 def _poll(reporter: Reporter | None) -> None:

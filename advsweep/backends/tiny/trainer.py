@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.models import TinyModel
-    from advsweep.backends.tiny.backend import TinyBackend
+    from advsweep.backends.tiny.options import TinyOptions
     from advsweep.tasks.base import Problem, SymbolTask
 
 WEIGHTS_FILE = "model.safetensors"
@@ -61,7 +61,7 @@ class TinyTrainer:
     """The state of a training in memory; see `training_loop.Trainer`."""
 
     def __init__(
-        self, run: Run, options: TinyBackend, model: TinyModel, task: SymbolTask, base: Weights
+        self, run: Run, options: TinyOptions, model: TinyModel, task: SymbolTask, base: Weights
     ) -> None:
         self.run = run
         self.model = model
@@ -160,7 +160,7 @@ class TinyTrainer:
         return {
             WEIGHTS_FILE: to_bytes(unflatten(self._values, self.model)),
             _ESTIMATOR_FILE: json.dumps(self._estimator.state_dict()).encode(),
-            **{name: to_bytes(own) for name, own in vectors.items() if own},
+            **{name: to_bytes(tensors) for name, tensors in vectors.items() if tensors},
         }
 
     def restore(self, files: Mapping[str, bytes]) -> None:
@@ -199,11 +199,11 @@ class WeightHistory:
 
     def state(self) -> dict[str, Tensor]:
         """Return what the next steps need, by place; empty without a lag."""
-        return {str(place): weights for place, weights in enumerate(self._kept)}
+        return {str(number): weights for number, weights in enumerate(self._kept)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned."""
-        self._kept.extend(state[place] for place in sorted(state, key=int))
+        self._kept.extend(state[number] for number in sorted(state, key=int))
 
 
 class _Source(LanguageSource):

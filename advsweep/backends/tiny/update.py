@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.models import TinyModel
-    from advsweep.backends.tiny.backend import TinyBackend
+    from advsweep.backends.tiny.options import TinyOptions
     from advsweep.backends.tiny.sampling import Rollouts
     from advsweep.backends.tiny.tokens import Encoded
     from advsweep.objectives.base import LossOutput
@@ -65,7 +65,7 @@ class PolicyUpdate:
     def __init__(
         self,
         run: Run,
-        options: TinyBackend,
+        options: TinyOptions,
         model: TinyModel,
         weights: Float[Tensor, " weights"],
         base: Float[Tensor, " weights"],
@@ -199,7 +199,7 @@ class PolicyUpdate:
         reference = None
         if continuations is not None and self._reference is not None:
             reference, _ = continuations.log_probs(self._reference, self._model, self._temperature)
-        given = self._options.stale_steps > 0 or self._objective.needs_sampler
+        has_sampler = self._options.stale_steps > 0 or self._objective.needs_sampler
         return continuations, LossInputs(
             log_probs=rollouts.log_probs,
             old_log_probs=old[index],
@@ -208,7 +208,7 @@ class PolicyUpdate:
             rollouts=int(experience.counted[rows].sum()),
             tokens=int(experience.rollouts.lengths[rows][keep].sum()),
             reference_log_probs=reference,
-            sampler_log_probs=rollouts.log_probs if given else None,
+            sampler_log_probs=rollouts.log_probs if has_sampler else None,
         )
 
     def _train_on(

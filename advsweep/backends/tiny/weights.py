@@ -66,21 +66,27 @@ def flatten(weights: Weights, model: TinyModel) -> Float[Tensor, " weights"]:
 
 def unflatten(flat: Float[Tensor, " weights"], model: TinyModel) -> Weights:
     """Return views of a vector of weights, by their names."""
-    fixed, one = (
-        sum(math.prod(shape) for shape in weight_shapes(model, symbols).values())
-        for symbols in (0, 1)
-    )
-    shapes = weight_shapes(model, (flat.numel() - fixed) // (one - fixed))
+    fixed = _count_weights(model, symbols=0)
+    per_symbol = _count_weights(model, symbols=1) - fixed
+    shapes = weight_shapes(model, (flat.numel() - fixed) // per_symbol)
     parts = torch.split(flat, [math.prod(shape) for shape in shapes.values()])
     return {n: part.view(shapes[n]) for n, part in zip(shapes, parts, strict=True)}
+
+
+def _count_weights(model: TinyModel, symbols: int) -> int:
+    """Return the number of weights with a vocabulary of some symbols."""
+    return sum(math.prod(shape) for shape in weight_shapes(model, symbols).values())
 
 
 def last_layers(model: TinyModel, layers: int) -> list[str]:
     """Return the names of the weights of the last blocks, the final norm and an untied head."""
     first = model.layers - layers
     prefixes = tuple(_block_prefix(block) for block in range(first, model.layers))
-    head = [FINAL_NORM] + ([] if model.tied_embeddings else [HEAD])
-    return [name for name in weight_shapes(model, 1) if name.startswith(prefixes)] + head
+    names = [name for name in weight_shapes(model, 1) if name.startswith(prefixes)]
+    names.append(FINAL_NORM)
+    if not model.tied_embeddings:
+        names.append(HEAD)
+    return names
 
 
 def _block_prefix(block: int) -> str:

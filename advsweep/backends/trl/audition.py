@@ -8,6 +8,7 @@ Nothing is generated.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 from collections import Counter
@@ -50,8 +51,12 @@ if TYPE_CHECKING:
 
 # What is known of every rollout, by the names of `GroupBatch`, but for rewards.
 _COMPUTED = COUNTERS | {
-    *("lengths", "prompt_ids", "solve_rates"),
-    *("token_entropy", "token_entropy_exact", "self_certainty"),
+    "lengths",
+    "prompt_ids",
+    "solve_rates",
+    "token_entropy",
+    "token_entropy_exact",
+    "self_certainty",
 }
 # Numbers of the residual stream in one forward pass with a gradient.
 _STATES = 1 << 20
@@ -142,19 +147,24 @@ class Audition:
         temperature: float = 1.0,
         success_at: float | None = None,
     ) -> None:
-        self._model, self._tokenizer, self._temperature = model, tokenizer, temperature
+        self._model = model
+        self._tokenizer = tokenizer
+        self._temperature = temperature
         self._config = model.config.get_text_config()
-        usable = [g for g in groups if g.completions and not any(map(math.isnan, g.rewards))]
+        usable = [group for group in groups if _is_usable(group)]
         self.left_out = len(groups) - len(usable)
-        sizes = Counter(len(group.rewards) for group in usable) or {0: 0}
-        size = group_size or max(sizes, key=sizes.__getitem__)
-        prompts = sorted({group.prompt for group in usable})
         random = np.random.default_rng(0)
-        held_out = {prompts[n] for n in random.permutation(len(prompts))[: len(prompts) // 2]}
-        training = [
-            piece for group in usable if group.prompt not in held_out for piece in _cut(group, size)
-        ]
-        if not held_out or len(training) < 2:
+        prompts = sorted({group.prompt for group in usable})
+        held_out_prompts = {
+            prompts[number] for number in random.permutation(len(prompts))[: len(prompts) // 2]
+        }
+        held_out = [group for group in usable if group.prompt in held_out_prompts]
+        training: list[RolloutGroup] = []
+        size = group_size or _commonest_size(usable)
+        for group in usable:
+            if group.prompt not in held_out_prompts:
+                training += _cut(group, size)
+        if not held_out_prompts or len(training) < 2:
             raise BatchError(
                 "expected completions and rewards of at least two prompts, and two groups for the "
                 f"updates, got {len(prompts)} and {len(training)}"
@@ -164,10 +174,10 @@ class Audition:
         order = random.permutation(len(training))
         parts = np.array_split(order, max(2, min(updates, len(training))))
         self._shares = [
-            self._share([training[place] for place in part], number, len(parts))
+            self._share([training[index] for index in part], number, len(parts))
             for number, part in enumerate(parts, 1)
         ]
-        self._hold_out([group for group in usable if group.prompt in held_out])
+        self._hold_out(held_out)
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
         self._start = [weight.detach().clone() for weight in self._weights]
         self._choose_length(kl)
@@ -178,32 +188,36 @@ class Audition:
         # AdamW's first step moves a weight by about the learning rate.
         self.step_norm = _FIRST_RATE * math.sqrt(weights)
         for _ in range(4):
-            found = float(self.audition(RLOO(), Clipped()).answers.kl.mean())
+            reached = float(self.audition(RLOO(), Clipped()).answers.kl.mean())
             # The KL of a short step grows with its square.
-            self.step_norm *= min(max(math.sqrt(kl / max(found, 1e-12)), 0.01), 100.0)
+            factor = math.sqrt(kl / max(reached, 1e-12))
+            self.step_norm *= min(max(factor, 0.01), 100.0)
 
     def _share(self, groups: Sequence[RolloutGroup], number: int, updates: int) -> _Share:
         tokens = self._tokens(groups)
-        known = self._statistics(tokens, each_token=True)
+        statistics = self._statistics(tokens, each_token=True)
         means = {
-            "token_entropy": known.surprisal / known.lengths,
-            "token_entropy_exact": known.entropy / known.lengths,
-            "self_certainty": known.certainty / known.lengths,
+            "token_entropy": statistics.surprisal / statistics.lengths,
+            "token_entropy_exact": statistics.entropy / statistics.lengths,
+            "self_certainty": statistics.certainty / statistics.lengths,
         }
-        complete, start = [], 0
+        complete = []
+        start = 0
         for group in groups:
-            own = slice(start, start := start + len(group.rewards))
-            inputs = dict(group.inputs or {}) | {n: v[own].tolist() for n, v in means.items()}
-            lengths = [len(completion) for completion in tokens[1][own]]
+            rows = slice(start, start + len(group.rewards))
+            start = rows.stop
+            inputs = dict(group.inputs or {})
+            inputs |= {name: values[rows].tolist() for name, values in means.items()}
+            lengths = [len(completion) for completion in tokens[1][rows]]
             complete.append(group._replace(lengths=lengths, inputs=inputs))
         batch = batch_of(RolloutStep(number, complete), updates)
         right = (batch.rewards >= self._threshold).float()
-        log_probs = known.tokens["log_probs"]
+        log_probs = statistics.tokens["log_probs"]
         return _Share(
             batch=replace(batch, solve_rates=right.mean(dim=1)),
             tokens=tokens,
             log_probs=log_probs,
-            mask=torch.arange(log_probs.shape[1]) < known.lengths[:, None],
+            mask=torch.arange(log_probs.shape[1]) < statistics.lengths[:, None],
         )
 
     def _hold_out(self, groups: Sequence[RolloutGroup]) -> None:
@@ -221,12 +235,17 @@ class Audition:
     def _tokens(self, groups: Sequence[RolloutGroup]) -> _Tokens:
         prompts: list[list[int]] = []
         for group in groups:
-            prompts += [_prompt_tokens(self._tokenizer, group.prompt)] * len(group.rewards)
-        texts = [text for group in groups for text in group.completions or ()]
-        completions = [_completion_tokens(self._tokenizer, text) for text in texts]
-        # The last token is predicted, and needs no place.
-        longest = max(map(len, map(list.__add__, prompts, completions))) - 1
-        if longest > (most := self._config.max_position_embeddings):
+            prompt = _prompt_tokens(self._tokenizer, group.prompt)
+            prompts += [prompt] * len(group.rewards)
+        completions: list[list[int]] = []
+        for group in groups:
+            for text in group.completions or ():
+                completions.append(_completion_tokens(self._tokenizer, text))
+        lengths = [len(own) + len(answer) for own, answer in zip(prompts, completions, strict=True)]
+        # The last token is predicted, and needs no position.
+        longest = max(lengths) - 1
+        most = self._config.max_position_embeddings
+        if longest > most:
             raise BatchError(f"expected at most {most:,} tokens with the prompt, got {longest:,}")
         return prompts, completions
 
@@ -242,8 +261,12 @@ class Audition:
 
     def lacking(self, estimator: Estimator) -> list[str]:
         """Return what an estimator needs that is not known of these rollouts."""
-        shared = {n for n in INPUTS if all(getattr(s.batch, n) is not None for s in self._shares)}
-        return sorted(estimator.needs - _COMPUTED - shared)
+        batches = [share.batch for share in self._shares]
+        available = set(_COMPUTED)
+        for name in INPUTS:
+            if all(getattr(batch, name) is not None for batch in batches):
+                available.add(name)
+        return sorted(estimator.needs - available)
 
     def audition(self, estimator: Estimator, objective: Objective) -> Auditioned:
         """Update the weights by a candidate, measure what has changed, and restore them.
@@ -276,10 +299,7 @@ class Audition:
                 raise TrainingError("no rollout has a gradient")
             after = self._statistics(self._held_out)
         finally:
-            with torch.no_grad():
-                for weight, start in zip(self._weights, self._start, strict=True):
-                    weight.copy_(start)
-                    weight.grad = None
+            self._restore_weights()
         before = self._before
         change = ((after.entropy - before.entropy) / before.lengths).double().numpy()
         return Auditioned(
@@ -294,6 +314,12 @@ class Audition:
             half_cosine=torch.cosine_similarity(halves[0], halves[1], dim=0).item(),
         )
 
+    def _restore_weights(self) -> None:
+        with torch.no_grad():
+            for weight, start in zip(self._weights, self._start, strict=True):
+                weight.copy_(start)
+                weight.grad = None
+
     def _inputs(
         self, share: _Share, estimator: Estimator, objective: Objective
     ) -> tuple[_Tokens, LossInputs]:
@@ -302,8 +328,9 @@ class Audition:
         values, keep = advantages.values.flatten(0, 1), advantages.keep.flatten()
         used = keep & nonzero_rows(values) if objective.skips_exactly else keep
         rows = used.nonzero()[:, 0]
-        old, places = share.log_probs[rows], rows.tolist()
-        prompts, completions = ([own[row] for row in places] for own in share.tokens)
+        old = share.log_probs[rows]
+        prompts = [share.tokens[0][row] for row in rows.tolist()]
+        completions = [share.tokens[1][row] for row in rows.tolist()]
         return (prompts, completions), LossInputs(
             log_probs=old,
             old_log_probs=old,
@@ -321,20 +348,23 @@ class Audition:
         """Return the gradient of an update's loss; the weights have it too."""
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight)
-        longest = max(len(prompt) + len(own) for prompt, own in zip(*tokens, strict=True))
+        prompts, completions = tokens
+        lengths = [len(own) + len(answer) for own, answer in zip(prompts, completions, strict=True)]
+        longest = max(lengths)
         rows = max(1, _STATES // (self._config.hidden_size * longest))
         pad = self._tokenizer.pad_token_id
-        batches = list(completion_batches(self._model, *tokens, pad_id=pad, rows=rows))
+        batches = list(completion_batches(self._model, prompts, completions, pad_id=pad, rows=rows))
         start = 0
         for ids, mask, width in batches:
             log_p = log_policy(self._model, ids, mask, width, self._temperature)
             entropies = None
             if objective.needs_entropy:
                 entropies = -(log_p.exp() * log_p).sum(dim=-1)
-            some = slice(start, start := start + len(ids))
-            part = _part(inputs, some, width, len(batches), ids.device)
-            own = replace(part, log_probs=chosen_tokens(log_p, ids), entropies=entropies)
-            torch.autograd.backward(objective.loss(own).loss / len(batches))
+            batch_rows = slice(start, start + len(ids))
+            start = batch_rows.stop
+            part = _part(inputs, batch_rows, width=width, parts=len(batches), device=ids.device)
+            part = replace(part, log_probs=chosen_tokens(log_p, ids), entropies=entropies)
+            torch.autograd.backward(objective.loss(part).loss / len(batches))
         return torch.cat([weight.grad.flatten() for weight in self._weights])
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -380,30 +410,44 @@ def sample_rollouts(
         problems, rollouts, temperature=run.generation.temperature, seed=run.seed
     ).texts
     repeated = [problem for problem in problems for _ in range(rollouts)]
-    verdicts = run.task.score(repeated, [text for own in texts for text in own])
+    verdicts = run.task.score(repeated, list(itertools.chain.from_iterable(texts)))
     model = run.model if isinstance(run.model, HfModel) else HfModel()
     groups = []
-    for problem, own, rewards in zip(
-        problems, texts, verdicts.reshape(-1, rollouts).tolist(), strict=True
-    ):
+    rewards = verdicts.reshape(-1, rollouts).tolist()
+    for problem, completions, of_group in zip(problems, texts, rewards, strict=True):
         prompt = prompt_of(problem, model, tokenizer)
         text = prompt if isinstance(prompt, str) else json.dumps(prompt)
-        groups.append(RolloutGroup(text, rewards, completions=list(own)))
+        groups.append(RolloutGroup(text, of_group, completions=list(completions)))
     return groups
 
 
 def _part(
-    inputs: LossInputs, rows: slice, width: int, parts: int, device: torch.device
+    inputs: LossInputs, rows: slice, *, width: int, parts: int, device: torch.device
 ) -> LossInputs:
     """Return one of the parts in which a loss is computed, with completions up to a width."""
-    own = {name: v[rows].to(device) for name, v in vars(inputs).items() if isinstance(v, Tensor)}
+    of_rows = {}
+    for name, value in vars(inputs).items():
+        if isinstance(value, Tensor):
+            value = value[rows].to(device)
+            of_rows[name] = value if value.ndim == 1 else value[:, :width]
     return replace(
         inputs,
-        **{name: v if v.ndim == 1 else v[:, :width] for name, v in own.items()},
+        **of_rows,
         rollouts=inputs.rollouts / parts,
         tokens=inputs.tokens / parts,
         parts=parts,
     )
+
+
+def _is_usable(group: RolloutGroup) -> bool:
+    """Whether a group has completions, and each of them a reward."""
+    return bool(group.completions) and not any(map(math.isnan, group.rewards))
+
+
+def _commonest_size(groups: Sequence[RolloutGroup]) -> int:
+    """Return the size that most groups have; 0 without a group."""
+    sizes = Counter(len(group.rewards) for group in groups)
+    return max(sizes, key=sizes.__getitem__, default=0)
 
 
 def _threshold(groups: Sequence[RolloutGroup], success_at: float | None) -> float:
@@ -424,14 +468,14 @@ def _threshold(groups: Sequence[RolloutGroup], success_at: float | None) -> floa
 def _cut(group: RolloutGroup, size: int) -> list[RolloutGroup]:
     """Return a group in pieces of a size, without the rest."""
     inputs, completions = group.inputs or {}, group.completions or []
-    places = [slice(end - size, end) for end in range(size, len(group.rewards) + 1, size)]
+    pieces = [slice(end - size, end) for end in range(size, len(group.rewards) + 1, size)]
     return [
         group._replace(
-            rewards=group.rewards[place],
-            completions=completions[place],
-            inputs={name: numbers[place] for name, numbers in inputs.items()},
+            rewards=group.rewards[piece],
+            completions=completions[piece],
+            inputs={name: numbers[piece] for name, numbers in inputs.items()},
         )
-        for place in places
+        for piece in pieces
     ]
 
 

@@ -1,4 +1,4 @@
-"""The TRL backend's options and checks; `training` has what happens at a training.
+"""The TRL backend and its checks; `training` has what happens at a training.
 
 Plans import this module, so TRL and transformers are imported in the methods that need them.
 """
@@ -18,20 +18,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from advsweep.backends.base import BATCH_FIELDS, Can, OwnBackend, Reporter, hash_json
+from advsweep.backends.base import BATCH_FIELDS, Backend, Can
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.identity import hash_json
 from advsweep.backends.step_changes import evenly_spaced
 from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
     HfModel,
-    Layout,
     TransformersGeneration,
     VllmGeneration,
     advise_if_out_of_memory,
+    answer_tokens,
     generation_of,
     hf_model,
 )
-from advsweep.components import Component, Plain, Retired, identity_of, option
+from advsweep.backends.trl.options import TrlOptions
+from advsweep.components import Component, Plain, Retired, identity_of
 from advsweep.errors import AdvsweepWarning, ConfigError, first_of, reason_of
 from advsweep.packages import extra_command
 from advsweep.printable import printable_line
@@ -39,23 +41,22 @@ from advsweep.tasks.base import Split, SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.backends.reporter import Reporter
     from advsweep.backends.trl.sampling import OpenBase
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
-
-_DEFAULT_TOKENS = 512
 
 # Learning rate above which a training of all weights gets a warning.
 HIGH_RATE = 1e-5
 
 
 @dataclass(kw_only=True)
-class TrlBackend(OwnBackend):
+class TrlBackend(TrlOptions, Backend):
     """Trains a model of transformers with TRL, on GPUs or, for small models, on a CPU."""
 
     name: ClassVar[str] = "trl"
     retired: ClassVar[Retired] = {
-        **OwnBackend.retired,
+        **Backend.retired,
         "processes": (None, 1),
         "accelerate": (None, 1),
     }
@@ -71,45 +72,6 @@ class TrlBackend(OwnBackend):
         | Can.SELECTION
         | Can.STOP_TEXTS
     )
-
-    minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
-    skip_zero_advantages: bool = option(
-        False, help="leave rollouts of advantage 0 out of the computation where that is exact"
-    )
-    mixed_precision: bool = option(
-        True, help="compute in bfloat16 on a GPU; a CPU computes in the weights' own type"
-    )
-    # The options below change results by rounding or by the samples drawn only. Users change
-    # them to make a run fit into memory; it then has to resume, so they are not in its identity.
-    device_batch: int | None = option(
-        None, ge=1, identity=False, help="most rollouts of one forward pass; null: a minibatch"
-    )
-    rollout_batch: int | None = option(
-        None,
-        ge=1,
-        identity=False,
-        help="most rollouts that transformers generates together; null: all of a step",
-    )
-    evaluation_batch: int = option(
-        64, ge=1, identity=False, help="answers to held-out problems that are sampled together"
-    )
-    gradient_checkpointing: bool = option(
-        True, identity=False, help="compute activations again instead of keeping them"
-    )
-    share_prompts: bool = option(
-        False,
-        identity=False,
-        help="compute a group's prompt once, not for each of its rollouts: for long prompts with "
-        "short answers, by full attention",
-    )
-    measured_weights: int = option(
-        100_000_000,
-        ge=0,
-        identity=False,
-        help="most trained weights whose changes each step measures, as optim/change_norm, "
-        "optim/step_norm and optim/update_cosine; that takes three copies of them",
-    )
-    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
 
     def identity(self) -> Plain:
         # Runs of the time when it was an option keep their identity.
@@ -132,7 +94,10 @@ class TrlBackend(OwnBackend):
                 f"task.seed: expected an integer with backend 'trl', as the model of all seeds "
                 f"knows one map of '{run.task.name}', got 'seed'"
             )
-        for name in ("trl", "datasets", *(["peft"] if model.lora_rank else [])):
+        packages = ["trl", "datasets"]
+        if model.lora_rank:
+            packages.append("peft")
+        for name in packages:
             if importlib.util.find_spec(name) is None:
                 raise ConfigError(
                     f"backend: 'trl' needs {name}, which is not installed: {extra_command('trl')}"
@@ -150,21 +115,22 @@ class TrlBackend(OwnBackend):
 
     def cautions(self, run: Run) -> list[str]:
         model = hf_model(run.model)
-        found = [] if run.absent else describe_lost_characters(model, run.task)
+        cautions = [] if run.absent else describe_lost_characters(model, run.task)
         if not model.lora_rank and run.optimizer.lr > HIGH_RATE:
-            found.append(
+            cautions.append(
                 f"optimizer.lr: {run.optimizer.lr:g} is high for a pretrained language model, of "
                 f"which all weights are trained; above {HIGH_RATE:g} it may forget what it "
                 "learned; papers use optimizer.lr=1e-6"
             )
-        return found
+        return cautions
 
     def cpu_threads(self) -> int:
         return self.threads
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         # transformers would copy the model to every GPU in sight and split batches over them.
-        if (count := torch.cuda.device_count()) > 1:
+        count = torch.cuda.device_count()
+        if count > 1:
             raise ConfigError(
                 f"backend: expected a run on one GPU (resources.gpus=1), got {count} GPUs; a "
                 f"script of your own trains on several with backend=command (docs/command.md)"
@@ -172,7 +138,7 @@ class TrlBackend(OwnBackend):
         from advsweep.backends.trl import training
 
         torch.set_num_threads(self.threads)
-        training.train(run, self, self.layout_of(run), directory, reporter)
+        training.train(run, self, directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         return self.sampler_by(run.generation, run, directory, step, task or run.task)
@@ -186,7 +152,7 @@ class TrlBackend(OwnBackend):
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
         # The length limit is that of the run's training, whatever samples here.
-        tokens = self.answer_tokens(run.generation, task)
+        tokens = answer_tokens(run.generation, task)
         folder = self._folder(run, directory, step)
         model, top_p = hf_model(run.model), run.evaluation.top_p
 
@@ -214,7 +180,7 @@ class TrlBackend(OwnBackend):
             )
         for caution in describe_lost_characters(hf_model(model), task):
             warnings.warn(caution, AdvsweepWarning, stacklevel=2)
-        tokens = self.answer_tokens(generation, task)
+        tokens = answer_tokens(generation, task)
         return self._open(hf_model(model), generation_of(generation), None, tokens, settings.top_p)
 
     def _open(
@@ -261,21 +227,25 @@ class TrlBackend(OwnBackend):
         )
 
     def model_key(self, model: Component, generation: Generation) -> str:
-        own = {
+        material = {
+            "backend": self.name,
+            "revision": self.revision,
             "model": identity_of(hf_model(model)),
             "max_tokens": generation_of(generation).max_tokens,
             **_stopping(generation),
         }
-        return hash_json({"backend": self.name, "revision": self.revision, **own})
+        return hash_json(material)
 
     def base_key(self, run: Run) -> str:
-        own = {
+        material = {
+            "backend": self.name,
+            "revision": self.revision,
+            "tokens": self.completion_tokens(run),
             "model": identity_of(hf_model(run.model)),
             "task": identity_of(run.task),
             **_stopping(run.generation),
         }
-        tokens = self.completion_tokens(run)
-        return hash_json({"backend": self.name, "revision": self.revision, "tokens": tokens, **own})
+        return hash_json(material)
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
@@ -290,35 +260,14 @@ class TrlBackend(OwnBackend):
             ) from error
 
     def completion_tokens(self, run: Run) -> int:
-        return self.answer_tokens(run.generation, run.task)
+        return answer_tokens(run.generation, run.task)
 
     def answer_limits(self, generation: Generation, task: Task) -> Plain:
-        stop = _stopping(generation)
-        tokens = {"max_tokens": self.answer_tokens(generation, task)}
-        return tokens | ({"stop": json.dumps(stop["stop"])} if stop else {})
-
-    def answer_tokens(self, generation: Generation, task: Task) -> int:
-        """Return the most tokens of an answer."""
-        needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
-        return generation_of(generation).max_tokens or needed
-
-    def layout_of(self, run: Run) -> Layout:
-        """Divide a step's rollouts over updates, and those over the largest equal passes.
-
-        Raises:
-            ConfigError: they cannot be divided equally.
-        """
-        rollouts = run.prompts_per_step * run.group_size
-        if rollouts % self.minibatches:
-            raise ConfigError(
-                f"prompts_per_step: expected prompts_per_step x group_size to be a multiple of "
-                f"backend.minibatches = {self.minibatches}, got {run.prompts_per_step} x "
-                f"{run.group_size} = {rollouts} rollouts"
-            )
-        share = rollouts // self.minibatches
-        most = min(share, self.device_batch or share)
-        size = next(size for size in range(most, 0, -1) if share % size == 0)
-        return Layout(rollouts, self.minibatches, self.inner_epochs, size)
+        limits: Plain = {"max_tokens": answer_tokens(generation, task)}
+        stop = generation_of(generation).stop
+        if stop:
+            limits["stop"] = json.dumps(list(stop))
+        return limits
 
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Return the folder of a checkpoint; None for step 0, the base model."""
@@ -350,23 +299,24 @@ def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
     try:
         content = json.loads((model.folder / "tokenizer.json").read_text("utf-8"))
         special = {token["content"] for token in content["added_tokens"]}
-        known = {*content["model"]["vocab"]} - special
+        characters = {*content["model"]["vocab"]} - special
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return []  # not ours, or damaged: loading it tells
-    if len(known) > _SMALL or any(len(word) > 1 for word in known):
+    if len(characters) > _SMALL or any(len(word) > 1 for word in characters):
         return []
     held_out = task.problems(Split.HELD_OUT)
     problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED)]
     if task.can_train:
         problems += task.draw(SAMPLED, np.random.default_rng(0))
     prompts = list(dict.fromkeys(problem.text for problem in problems))
-    losing = [prompt for prompt in prompts if not known.issuperset(prompt)]
+    losing = [prompt for prompt in prompts if not characters.issuperset(prompt)]
     if not losing:
         return []
-    lost = dict.fromkeys(c for c in "".join(losing) if c not in known and not c.isspace())
+    lost = dict.fromkeys(c for c in "".join(losing) if c not in characters and not c.isspace())
+    alphabet = " ".join(sorted(characters))
     return [
         printable_line(
-            f"model.path: the tokenizer of {model.path}, which has only {' '.join(sorted(known))}, "
+            f"model.path: the tokenizer of {model.path}, which has only {alphabet}, "
             f"leaves out characters of {len(losing)} of {len(prompts)} sampled prompts, which the "
             f"model does not see: {first_of(lost, 8, ' ')}; take another model, or problems and a "
             f"prompt without them (task.data, task.prompt)"

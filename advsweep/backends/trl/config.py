@@ -1,4 +1,4 @@
-"""The models and generation settings of the TRL backend, and how a step's rollouts are divided.
+"""The models and generation settings of the TRL backend.
 
 Imports neither torch nor transformers, so that listing options stays fast.
 """
@@ -13,12 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import Component, Plain, Retired, option
 from advsweep.config.settings import Generation
 from advsweep.errors import ConfigError, NoMemoryError
 from advsweep.failures import is_out_of_memory
+from advsweep.tasks.base import SymbolTask
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Task
 
 _SAMPLED_BYTES = 1 << 16
 
@@ -295,31 +299,13 @@ def generation_of(generation: Generation) -> TransformersGeneration:
     return TransformersGeneration(temperature=generation.temperature)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The shares that a step's rollouts are divided into.
+_DEFAULT_TOKENS = 512
 
-    Attributes:
-        rollouts: rollouts of a step.
-        minibatches: updates per inner epoch.
-        inner_epochs: how often a step trains on its rollouts.
-        device_batch: rollouts of one forward pass.
-    """
 
-    rollouts: int
-    minibatches: int
-    inner_epochs: int
-    device_batch: int
-
-    @property
-    def passes(self) -> int:
-        """Forward passes per update."""
-        return self.rollouts // (self.minibatches * self.device_batch)
-
-    @property
-    def updates(self) -> int:
-        """Updates per step."""
-        return self.minibatches * self.inner_epochs
+def answer_tokens(generation: Generation, task: Task) -> int:
+    """Return the most tokens of an answer."""
+    needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
+    return generation_of(generation).max_tokens or needed
 
 
 TRAINING_REMEDIES = (

@@ -46,13 +46,13 @@ class Ends:
 
     def cut(self, tokens: list[int]) -> list[int]:
         """Return a completion without the padding that follows its end."""
-        marked = (place for place, token in enumerate(tokens) if token in self.marks)
+        marked = (index for index, token in enumerate(tokens) if token in self.marks)
         tokens = tokens[: next(marked, len(tokens)) + 1]
         if not self._stops(tokens):
             return tokens
         # Longer prefixes of tokens with a stop text have it, too.
-        places = range(1, len(tokens))
-        return tokens[: 1 + bisect_left(places, True, key=lambda size: self._stops(tokens[:size]))]
+        sizes = range(1, len(tokens))
+        return tokens[: 1 + bisect_left(sizes, True, key=lambda size: self._stops(tokens[:size]))]
 
     def is_truncated(self, tokens: Sequence[int]) -> bool:
         """Return whether the token limit ended a completion."""
@@ -62,7 +62,7 @@ class Ends:
         if not self.stop:
             return False
         text = self.tokenizer.decode(tokens)
-        return any(one in text for one in self.stop)
+        return has_stop(text, self.stop)
 
 
 class StopTexts(StoppingCriteria):  # type: ignore[misc]
@@ -87,5 +87,10 @@ class StopTexts(StoppingCriteria):  # type: ignore[misc]
         texts = self._tokenizer.batch_decode(
             input_ids[:, max(self._prompt, width - self._window) :]
         )
-        found = [any(one in text for one in self._stop) for text in texts]
-        return torch.tensor(found, device=input_ids.device)
+        ended = [has_stop(text, self._stop) for text in texts]
+        return torch.tensor(ended, device=input_ids.device)
+
+
+def has_stop(text: str, stop: Sequence[str]) -> bool:
+    """Whether a text has one of the stop texts."""
+    return any(one in text for one in stop)

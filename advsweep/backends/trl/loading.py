@@ -51,16 +51,16 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     """
     # Progress bars fill the logs of runs.
     disable_progress_bar()
-    place = str(folder or model.location)
+    location = str(folder or model.location)
     revision = None if folder else model.hub_revision
-    known = math.inf
+    vocabulary: float = math.inf
     if folder is None:
         model.check_folder()
         _check_hub(model)
-        known = _config(model, place, revision).get_text_config().vocab_size
+        vocabulary = _config(model, location, revision).get_text_config().vocab_size
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            place, revision=revision, padding_side="left", **_NO_CODE
+            location, revision=revision, padding_side="left", **_NO_CODE
         )
         # transformers makes an empty tokenizer if a folder has no tokenizer files.
         if not tokenizer.encode(string.printable, add_special_tokens=False, verbose=False):
@@ -73,13 +73,7 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         ) from error
     if model.pad_token is not None:
         tokenizer.pad_token = model.pad_token
-    pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token) if tokenizer.pad_token else None
-    # An unknown token becomes the unknown mark, which may itself be the padding token.
-    if (
-        pad_id is None
-        or pad_id >= known
-        or tokenizer.convert_ids_to_tokens(pad_id) != tokenizer.pad_token
-    ):
+    if not _can_pad(tokenizer, vocabulary):
         raise ConfigError(
             f"model.pad_token: expected a token that {model.path} knows, to fill batches with, got "
             f"{tokenizer.pad_token!r}; its end mark may do: "
@@ -93,6 +87,17 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     return tokenizer
 
 
+def _can_pad(tokenizer: Any, vocabulary: float) -> bool:
+    """Whether the padding token is one of the model's words."""
+    if not tokenizer.pad_token:
+        return False
+    pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token)
+    if pad_id is None or pad_id >= vocabulary:
+        return False
+    # An unknown token becomes the unknown mark, which may itself be the padding token.
+    return bool(tokenizer.convert_ids_to_tokens(pad_id) == tokenizer.pad_token)
+
+
 def _check_hub(model: HfModel) -> None:
     """Refuse a name of the hub that is not cached if the hub cannot be reached."""
     if model.folder.is_dir():
@@ -101,30 +106,33 @@ def _check_hub(model: HfModel) -> None:
         kept = try_to_load_from_cache(model.path, "config.json", revision=model.hub_revision)
     except HFValidationError:
         return  # not a valid name on the hub; transformers reports that
-    if not isinstance(kept, str) and (reason := hub_unreachable()):
+    if isinstance(kept, str):
+        return
+    reason = hub_unreachable()
+    if reason:
         raise ConfigError(
             f"model.path: there is no folder '{model.path}' here, and it cannot be fetched from "
             f"the hub: {reason}"
         )
 
 
-def _config(model: HfModel, place: str, revision: str | None) -> Any:
+def _config(model: HfModel, location: str, revision: str | None) -> Any:
     """Return the model's configuration, checked to be of a causal language model."""
     try:
-        config = AutoConfig.from_pretrained(place, revision=revision, **_NO_CODE)
+        config = AutoConfig.from_pretrained(location, revision=revision, **_NO_CODE)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model that transformers loads, got {model.path}: "
             f"{_first(error)}"
         ) from error
     architectures = config.architectures or []
-    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
-    causal = {known} if isinstance(known, str) else set(known or ())
+    names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    causal = {names} if isinstance(names, str) else set(names or ())
     if not causal.intersection(architectures):
+        expected = f"; expected {' or '.join(sorted(causal))}" if causal else ""
         raise ConfigError(
             f"model.path: expected a causal language model, got {model.path}: "
-            f"{', '.join(architectures) or config.model_type}"
-            + (f"; expected {' or '.join(sorted(causal))}" if causal else "")
+            f"{', '.join(architectures) or config.model_type}{expected}"
         )
     return config
 
@@ -146,9 +154,9 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
         model.check_folder()
     else:
         arguments.pop("revision", None)
-    place = str(folder or model.location)
+    location = str(folder or model.location)
     with loading(model, ValueError):
-        loaded = AutoModelForCausalLM.from_pretrained(place, **arguments)
+        loaded = AutoModelForCausalLM.from_pretrained(location, **arguments)
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 

@@ -212,9 +212,8 @@ def completion_kl(
     batches = completion_batches(model, prompts, completions, pad_id=pad_id, rows=max(1, rows // 8))
     parts = []
     for ids, mask, tokens in batches:
-        log_p, log_q = (
-            log_policy(m, ids, mask, tokens, temperature, torch.float64) for m in (model, base)
-        )
+        log_p = log_policy(model, ids, mask, tokens, temperature, torch.float64)
+        log_q = log_policy(base, ids, mask, tokens, temperature, torch.float64)
         kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
         parts.append(kl.where(mask[:, -tokens:].bool(), 0.0).sum(dim=1).cpu())
     return torch.cat(parts)
@@ -227,16 +226,17 @@ def completion_batches(
     longest = max(map(len, completions))
     size = max(1, min(rows, _LOGITS // (longest * model.config.get_text_config().vocab_size)))
     for start in range(0, len(prompts), size):
-        some = slice(start, start + size)
-        width, tokens = max(map(len, prompts[some])), max(map(len, completions[some]))
-        ids = torch.full((len(prompts[some]), width + tokens), pad_id)
+        some_prompts = prompts[start : start + size]
+        some_completions = completions[start : start + size]
+        width = max(map(len, some_prompts))
+        tokens = max(map(len, some_completions))
+        ids = torch.full((len(some_prompts), width + tokens), pad_id)
         mask = torch.zeros_like(ids)
-        for row, (prompt, completion) in enumerate(
-            zip(prompts[some], completions[some], strict=True)
-        ):
-            place = slice(width - len(prompt), width + len(completion))
-            ids[row, place] = torch.tensor([*prompt, *completion])
-            mask[row, place] = 1
+        pairs = zip(some_prompts, some_completions, strict=True)
+        for row, (prompt, completion) in enumerate(pairs):
+            columns = slice(width - len(prompt), width + len(completion))
+            ids[row, columns] = torch.tensor([*prompt, *completion])
+            mask[row, columns] = 1
         yield ids.to(model.device), mask.to(model.device), tokens
 
 

@@ -39,10 +39,10 @@ def check_attention(model: Any) -> None:
     config = model.config.get_text_config()
     kinds = {*(getattr(config, "layer_types", None) or ["full_attention"])}
     if config._attn_implementation not in _ATTENTIONS or kinds != {"full_attention"}:
-        found = ", ".join(sorted(kinds - {"full_attention"})) or config._attn_implementation
+        attention = ", ".join(sorted(kinds - {"full_attention"})) or config._attn_implementation
         raise ConfigError(
             f"backend.share_prompts: expected a model with full attention in all layers, by "
-            f"{' or '.join(_ATTENTIONS)}, got {found}; set backend.share_prompts=false"
+            f"{' or '.join(_ATTENTIONS)}, got {attention}; set backend.share_prompts=false"
         )
 
 
@@ -54,15 +54,15 @@ class Packed:
         attention: what is added to the attention's scores: 0 or the smallest number.
         positions: of each token in its own completion.
         behind: tokens of a row behind its prompt.
-        places: where, among the tokens behind the prompts of all rows, that is which precedes
-            each token of a completion.
+        predecessors: number of the token that precedes each token of a completion, among the
+            tokens behind the prompts of all rows.
     """
 
     ids: Int[Tensor, "prompts packed"]
     attention: Float[Tensor, "prompts 1 packed packed"]
     positions: Int[Tensor, "prompts packed"]
     behind: int
-    places: Int[Tensor, "rows tokens"]
+    predecessors: Int[Tensor, "rows tokens"]
 
 
 def pack(ids: Padded, mask: Padded, tokens: int, dtype: torch.dtype) -> Packed:
@@ -70,13 +70,16 @@ def pack(ids: Padded, mask: Padded, tokens: int, dtype: torch.dtype) -> Packed:
     start = ids.shape[1] - tokens
     both = torch.cat((ids[:, :start], mask[:, :start]), dim=1)
     prompts, row = torch.unique(both, dim=0, return_inverse=True)
-    count, rows, device = len(prompts), len(ids), ids.device
+    count = len(prompts)
+    rows = len(ids)
+    device = ids.device
     # The number of each row among those of its prompt.
     members = torch.bincount(row, minlength=count)
     order = row.argsort(stable=True)
     slot = torch.empty_like(row)
     slot[order] = torch.arange(rows, device=device) - (members.cumsum(0) - members)[row[order]]
-    slots, width = int(members.max()), tokens + 1
+    slots = int(members.max())
+    width = tokens + 1
 
     completions = ids.new_zeros(count, slots, width)
     there = mask.new_zeros(count, slots, width)
@@ -91,15 +94,15 @@ def pack(ids: Padded, mask: Padded, tokens: int, dtype: torch.dtype) -> Packed:
 
     of_slot = torch.arange(1, slots + 1, device=device).repeat_interleave(width)
     owner = torch.cat((of_slot.new_zeros(start - 1), of_slot))
-    place = torch.arange(len(owner), device=device)
-    sees = ((owner == 0) | (owner == owner[:, None])) & (place <= place[:, None])
+    column = torch.arange(len(owner), device=device)
+    sees = ((owner == 0) | (owner == owner[:, None])) & (column <= column[:, None])
     # Padding sees itself, as the softmax of nothing is NaN.
-    allowed = (sees & valid[:, None, :]) | (place == place[:, None])
+    allowed = (sees & valid[:, None, :]) | (column == column[:, None])
     attention = torch.zeros(allowed.shape, dtype=dtype, device=device)
     attention.masked_fill_(~allowed, torch.finfo(dtype).min)
     first = (row * slots + slot) * width
-    places = first[:, None] + torch.arange(tokens, device=device)
-    return Packed(packed, attention[:, None], positions, slots * width, places)
+    predecessors = first[:, None] + torch.arange(tokens, device=device)
+    return Packed(packed, attention[:, None], positions, slots * width, predecessors)
 
 
 def shared_pass(
@@ -114,11 +117,13 @@ def shared_pass(
         logits_to_keep=packed.behind,
         use_cache=False,
     ).logits
-    chosen = logits.flatten(0, 1)[packed.places].float() / temperature
+    chosen = logits.flatten(0, 1)[packed.predecessors].float() / temperature
     log_policy = torch.log_softmax(chosen, dim=-1)
     log_probs = log_policy.gather(2, ids[:, -tokens:, None])[:, :, 0]
+    if not entropies:
+        return log_probs, None
     # With its gradient, which `torch.special.entr` does not have where π is 0.
-    return log_probs, -(log_policy.exp() * log_policy).sum(dim=-1) if entropies else None
+    return log_probs, -(log_policy.exp() * log_policy).sum(dim=-1)
 
 
 def shared_generate(

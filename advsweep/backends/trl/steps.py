@@ -7,9 +7,9 @@ waits in the step's `StepBuffer`. `StepEffect` compares the policy before and af
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.trainer import EstimatorTrainer
+    from advsweep.backends.trl.sampling import ModelSampler
+    from advsweep.tasks.base import Problem
 
 # Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right.
 Rows = dict[str, Tensor]
@@ -43,23 +44,55 @@ def pick_rows(rows: Rows, index: Int[Tensor, " some"]) -> Rows:
 
 def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
     """Concatenate batches, padded to the longest."""
-    found = {}
+    rows = {}
     for name in parts[0]:
         values = [part[name] for part in parts]
         if values[0].ndim > 1:
-            width, is_prompt = max(v.shape[1] for v in values), name.startswith("prompt_")
-            missing = [width - value.shape[1] for value in values]
-            sides = [(m, 0) if is_prompt else (0, m) for m in missing]
+            width = max(value.shape[1] for value in values)
             fill = pad_id if name.endswith("_ids") else 0
-            values = [F.pad(v, side, value=fill) for v, side in zip(values, sides, strict=True)]
-        found[name] = torch.cat(values)
-    return found
+            values = [
+                _pad(value, width, fill=fill, left=name.startswith("prompt_")) for value in values
+            ]
+        rows[name] = torch.cat(values)
+    return rows
+
+
+def _pad(values: Tensor, width: int, *, fill: int, left: bool) -> Tensor:
+    """Return rows of a width, filled on the left or on the right."""
+    missing = width - values.shape[1]
+    return F.pad(values, (missing, 0) if left else (0, missing), value=fill)
+
+
+class RolloutMaker(Protocol):
+    """What a source draws its groups with: a trainer that generates and scores rollouts.
+
+    Attributes:
+        step_buffer: the values of the current step.
+        reference: makes a sampler of the reference model.
+        policy: makes a sampler of the weights in training.
+    """
+
+    step_buffer: StepBuffer
+    reference: Callable[[], ModelSampler]
+    policy: Callable[[], ModelSampler]
+
+    @property
+    def pad_id(self) -> int:
+        """The token that fills rows."""
+
+    def roll_out(self, problems: Sequence[Problem]) -> Rows:
+        """Generate and score one rollout per problem; see `StepBuffer.take_draw`."""
+
+    def judge_answers(
+        self, sampler: ModelSampler, problems: Sequence[Problem], temperature: float, seed: int
+    ) -> Float[Tensor, " rows"]:
+        """Return the rewards of one answer per problem, which is not trained on."""
 
 
 class StepSource(LanguageSource):
     """Draws the groups of a step."""
 
-    def __init__(self, trainer: EstimatorTrainer, run: Run, step: int) -> None:
+    def __init__(self, trainer: RolloutMaker, run: Run, step: int) -> None:
         super().__init__(run, step)
         self._trainer = trainer
         self._parts: list[Rows] = []
@@ -133,7 +166,8 @@ class UpdateMeans:
     def means(self) -> tuple[float, dict[str, float]]:
         """Return the means of the loss and of each metric over the passes that have it."""
         table = torch.stack(self._passes)
-        loss, numbers = table[:, 0].mean().item(), table[:, 1:].nanmean(dim=0).tolist()
+        loss = table[:, 0].mean().item()
+        numbers = table[:, 1:].nanmean(dim=0).tolist()
         return loss, dict(zip(self._names, numbers, strict=True))
 
     def end(self, metrics: Mapping[str, float], lr: float) -> None:
@@ -145,7 +179,10 @@ class UpdateMeans:
     @property
     def metrics(self) -> dict[str, float]:
         """Means over the updates of the step, and `loss/variance`; empty without an update."""
-        return update_means(self._updates) | ({LEARNING_RATE: self._lr} if self._updates else {})
+        metrics = update_means(self._updates)
+        if self._updates:
+            metrics[LEARNING_RATE] = self._lr
+        return metrics
 
 
 @dataclass
@@ -203,21 +240,22 @@ class StepEffect:
         self._trainer = trainer
         self._rows = rows
         chosen = evenly_spaced(len(rows["keep"]), _KL_ROLLOUTS)
-        self._some = pick_rows(rows, torch.tensor(chosen))
-        self._log_probs = forward_pass(trainer, self._some)
+        self._sampled = pick_rows(rows, torch.tensor(chosen))
+        self._log_probs = forward_pass(trainer, self._sampled)
         self._entropies = self._mean_entropies() if entropies else None
 
     def metrics(self) -> dict[str, float]:
         """Return `policy/kl_step` after the updates and, if measured, `entropy/change`."""
-        mask = self._some["completion_mask"].bool() & self._some["keep"][:, None]
-        log_probs = forward_pass(self._trainer, self._some)
+        mask = self._sampled["completion_mask"].bool() & self._sampled["keep"][:, None]
+        log_probs = forward_pass(self._trainer, self._sampled)
         kl, tokens = kl_estimate(self._log_probs, log_probs, mask).tolist()
         metrics = {KL_STEP: kl / tokens if tokens else 0.0}
         if self._entropies is not None:
             keep = self._rows["keep"]
             change = (self._mean_entropies() - self._entropies).where(keep, 0.0)
             total, kept = torch.stack((change.sum(), keep.sum())).tolist()
-            metrics |= {ENTROPY_CHANGE: total / kept} if kept else {}
+            if kept:
+                metrics[ENTROPY_CHANGE] = total / kept
         return metrics
 
     def _mean_entropies(self) -> Float[Tensor, " rows"]:
@@ -239,8 +277,8 @@ def forward_pass(
             trainer.args.per_device_train_batch_size,
             compute_entropy=entropies,
         )
-    found: Tensor = spread if entropies else log_probs
-    return found
+    numbers: Tensor = spread if entropies else log_probs
+    return numbers
 
 
 def whole_rows(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, int]:

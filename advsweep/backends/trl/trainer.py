@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.backend import TrlBackend
-    from advsweep.backends.trl.config import Layout
+    from advsweep.backends.trl.options import TrlOptions
     from advsweep.backends.trl.steps import Rows
+    from advsweep.estimators.batch import Advantages
     from advsweep.tasks.base import Problem
 
 
@@ -83,19 +83,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self,
         run: Run,
-        backend: TrlBackend,
-        layout: Layout,
+        options: TrlOptions,
         *,
         reference: Callable[[], ModelSampler],
         policy: Callable[[], ModelSampler],
         **arguments: Any,
     ) -> None:
         self._run = run
-        self._backend = backend
+        self._options = options
         self._model_settings = hf_model(run.model)
-        self._layout = layout
-        self._share_prompts = backend.share_prompts
-        self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
+        self._layout = options.layout_of(run)
+        self._share_prompts = options.share_prompts
+        self._skip = options.skip_zero_advantages and run.objective.skips_exactly
         self.reference = reference
         self.policy = policy
         self._read = run.estimator.needs | run.estimator.uses
@@ -107,11 +106,14 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(
             model=self._model_settings.location, reward_funcs=self._reward, **arguments
         )
-        if backend.share_prompts:
+        if options.share_prompts:
             check_attention(self.model)
-        weights = {name: w for name, w in self.model.named_parameters() if w.requires_grad}
-        is_measured = sum(map(torch.numel, weights.values())) <= backend.measured_weights
-        self.meter = ChangeMeter(weights) if is_measured else None
+        trained = {
+            name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
+        }
+        self.meter = None
+        if sum(map(torch.numel, trained.values())) <= options.measured_weights:
+            self.meter = ChangeMeter(trained)
 
     @property
     def pad_id(self) -> int:
@@ -132,16 +134,14 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return the metrics of the step that has just ended."""
         buffer = self.step_buffer
         seconds = time.perf_counter() - buffer.update_started
-        # TRL never clears its own metrics, which nothing here reads: they would grow for ever.
+        # TRL never clears its own metrics, which nothing here reads: they would grow without end.
         self._metrics["train"].clear()
-        return {
-            **buffer.metrics,
-            **buffer.updates.metrics,
-            **(buffer.effect.metrics() if buffer.effect else {}),
-            **(self.meter.measure() if self.meter else {}),
-            **peak_memory(),
-            UPDATE_SECONDS: seconds,
-        }
+        metrics = buffer.metrics | buffer.updates.metrics
+        if buffer.effect:
+            metrics |= buffer.effect.metrics()
+        if self.meter:
+            metrics |= self.meter.measure()
+        return {**metrics, **peak_memory(), UPDATE_SECONDS: seconds}
 
     def evaluation_sampler(self, sampler: ModelSampler) -> ModelSampler:
         """Return what evaluates the current weights, given a sampler with transformers."""
@@ -152,34 +152,48 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
         """Make the rollouts of a whole step; TRL calls this once per step."""
         run, step = self._run, self.steps_done + 1
-        rng = numpy_generator(run.seed, Stream.CONTROL, step)
         # A new one each step, so that nothing of the last step can be read by mistake.
-        self.step_buffer = buffer = StepBuffer(control_rng=rng)
+        buffer = StepBuffer(control_rng=numpy_generator(run.seed, Stream.CONTROL, step))
+        self.step_buffer = buffer
         source = StepSource(self, run, step)
         collected, advantages, buffer.metrics = collect_and_weigh(
             run, source, self.estimator, self.base_rate
         )
         rows = source.rows(collected.rows(run.drawn_size))
-        # TRL's rows are always those of a full step: what is missing has no part in the loss.
-        # An estimator's tokens reach to the longest rollout drawn, of which these may be shorter.
-        values, keep = advantages.values.flatten(0, 1).float(), advantages.keep.flatten()
-        missing, device = self._layout.rollouts - len(keep), self.accelerator.device
-        if values.ndim > 1:
-            values = F.pad(values, (0, rows["completion_ids"].shape[1] - values.shape[1]))
-        rows["advantages"] = F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing)).to(device)
-        rows["keep"] = F.pad(keep, (0, missing)).to(device)
-        counted = advantages.in_denominators.flatten()
-        rows["counted"] = F.pad(counted, (0, missing)).to(device)
-        buffer.effect = StepEffect(self, rows, entropies=self._backend.entropy_change)
+        rows |= self._weights_of_rows(advantages, width=rows["completion_ids"].shape[1])
+        buffer.effect = StepEffect(self, rows, entropies=self._options.entropy_change)
         buffer.update_started = time.perf_counter()
         return rows
 
+    def _weights_of_rows(self, advantages: Advantages, width: int) -> Rows:
+        """Return the advantages of TRL's rows, and which of these take part.
+
+        Args:
+            width: tokens of the rows' completions.
+        """
+        values = advantages.values.flatten(0, 1).float()
+        keep = advantages.keep.flatten()
+        counted = advantages.in_denominators.flatten()
+        # TRL's rows are always those of a full step: what is missing has no part in the loss.
+        missing = self._layout.rollouts - len(keep)
+        padding: tuple[int, ...] = (0, missing)
+        if values.ndim > 1:
+            # An estimator's tokens reach to the longest rollout drawn, of which these may be
+            # shorter.
+            padding = (0, width - values.shape[1], 0, missing)
+        device = self.accelerator.device
+        return {
+            "advantages": F.pad(values, padding).to(device),
+            "keep": F.pad(keep, (0, missing)).to(device),
+            "counted": F.pad(counted, (0, missing)).to(device),
+        }
+
     def roll_out(self, problems: Sequence[Problem]) -> Rows:
         """Generate and score one rollout per problem; see `StepBuffer.take_draw`."""
-        inputs = [
-            {"prompt": prompt_of(p, self._model_settings, self.processing_class), "problem": p}
-            for p in problems
-        ]
+        inputs = []
+        for problem in problems:
+            prompt = prompt_of(problem, self._model_settings, self.processing_class)
+            inputs.append({"prompt": prompt, "problem": problem})
         # TRL groups rows by it; the rows that are trained on are fewer with some policies.
         self.num_generations = self._run.drawn_size
         try:
@@ -194,16 +208,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _passes_over(self, rows: Rows) -> Rows:
         """Compute what the estimator reads of each token by forward passes of their own."""
-        read, mask = self._read & {"token_grad_norms", "token_kl"}, rows["completion_mask"].bool()
+        read = self._read & {"token_grad_norms", "token_kl"}
         if not read:
             return {}
-        found, log_probs = {}, forward_pass(self, rows).float()
+        mask = rows["completion_mask"].bool()
+        log_probs = forward_pass(self, rows).float()
+        numbers: Rows = {}
         if "token_kl" in read:
-            found["token_kl"] = log_probs - rows["ref_per_token_logps"]
+            numbers["token_kl"] = log_probs - rows["ref_per_token_logps"]
         if "token_grad_norms" in read:
             squares = forward_statistic(self, *whole_rows(rows), square_sum)
-            found["token_grad_norms"] = 1 - 2 * log_probs.exp() + squares
-        return {name: values.where(mask, 0.0) for name, values in found.items()}
+            numbers["token_grad_norms"] = 1 - 2 * log_probs.exp() + squares
+        return {name: values.where(mask, 0.0) for name, values in numbers.items()}
 
     def judge_answers(
         self, sampler: ModelSampler, problems: Sequence[Problem], temperature: float, seed: int
@@ -222,25 +238,35 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         truncated: Sequence[bool],
     ) -> Float[Tensor, " rows"]:
         """Verify completions and return their rewards; see `training_loop.score`."""
-        started, buffer = time.perf_counter(), self.step_buffer
+        started = time.perf_counter()
+        buffer = self.step_buffer
         assert buffer.control_rng is not None
-        control = buffer.control_rng, self.base_rate
-        buffer.scores = score(self._run, problems, texts, lengths, truncated, *control)
+        buffer.scores = score(
+            self._run,
+            problems,
+            texts,
+            lengths,
+            truncated,
+            rng=buffer.control_rng,
+            base_rate=self.base_rate,
+        )
         buffer.reward_seconds += time.perf_counter() - started
         return buffer.scores.rewards
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
         """Generate completions, and record token statistics on the way."""
-        completions, statistics = [], []
-        size = self._backend.rollout_batch or len(prompts)
+        completions: list[list[int]] = []
+        statistics: list[TokenStatistics] = []
+        size = self._options.rollout_batch or len(prompts)
+        model = self.accelerator.unwrap_model(self.model_wrapped)
         for start in range(0, len(prompts), size):
-            some, recorder = prompts[start : start + size], StatisticsRecorder(self.temperature)
-            model, share = self.accelerator.unwrap_model(self.model_wrapped), self._share_prompts
-            with recording(model, recorder, self.ends, share_prompts=share):
-                part, _ = super()._generate_single_turn(some, *arguments, **named)
-            part = [self.ends.cut(tokens) for tokens in part]
-            completions += part
-            statistics.append(recorder.statistics(part, each_token=self._each_token))
+            batch = prompts[start : start + size]
+            recorder = StatisticsRecorder(self.temperature)
+            with recording(model, recorder, self.ends, share_prompts=self._share_prompts):
+                generated, _ = super()._generate_single_turn(batch, *arguments, **named)
+            cut = [self.ends.cut(tokens) for tokens in generated]
+            completions += cut
+            statistics.append(recorder.statistics(cut, each_token=self._each_token))
         self.step_buffer.statistics = TokenStatistics.join(statistics)
         return completions, None  # transformers gives no log-probabilities
 
@@ -255,8 +281,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
         TRL turns rewards into advantages of its own; the buffer keeps them for the estimator.
         """
-        texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-        texts = [until_stop(text, self.ends.stop) for text in texts]
+        texts = [until_stop(_text_of(answer), self.ends.stop) for answer in completions]
         lengths = [len(tokens) for tokens in completion_ids]
         truncated = [self.ends.is_truncated(tokens) for tokens in completion_ids]
         rewards: list[float] = self._judge(problem, texts, lengths, truncated).tolist()
@@ -283,15 +308,16 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         Every forward pass gets an equal share of both. The mean over the passes of an update is
         then the mean over its rollouts, in whichever pass they are computed.
         """
-        counts = torch.stack(
-            [
-                torch.stack([part["counted"].sum(), part["completion_mask"][part["keep"]].sum()])
-                for part in self._buffered_inputs
-            ]
-        )
+        counts = []
+        for part in self._buffered_inputs:
+            tokens = part["completion_mask"][part["keep"]].sum()
+            counts.append(torch.stack([part["counted"].sum(), tokens]))
         passes = self._layout.passes
-        shares = (counts.view(-1, passes, 2).sum(dim=1) / passes).tolist()
-        self.step_buffer.shares = [(r, t) for r, t in shares for _ in range(passes)]
+        of_updates = torch.stack(counts).view(-1, passes, 2).sum(dim=1)
+        shares: list[tuple[float, float]] = []
+        for rollouts, tokens in (of_updates / passes).tolist():
+            shares += [(rollouts, tokens)] * passes
+        self.step_buffer.shares = shares
 
     def token_pass(
         self,
@@ -314,12 +340,21 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         size = batch_size or len(ids)
         with self.accelerator.autocast():
+            batches = zip(torch.split(ids, size), torch.split(mask, size), strict=True)
             parts = [
-                shared_pass(model, *some, tokens, self.temperature, entropies=compute_entropy)
-                for some in zip(torch.split(ids, size), torch.split(mask, size), strict=True)
+                shared_pass(
+                    model,
+                    batch_ids,
+                    batch_mask,
+                    tokens,
+                    self.temperature,
+                    entropies=compute_entropy,
+                )
+                for batch_ids, batch_mask in batches
             ]
-        log_probs, entropies = zip(*parts, strict=True)
-        return torch.cat(log_probs), torch.cat(entropies) if compute_entropy else None, None
+        log_probs = torch.cat([part[0] for part in parts])
+        spreads = [part[1] for part in parts if part[1] is not None]
+        return log_probs, torch.cat(spreads) if compute_entropy else None, None
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
         return self.token_pass(*arguments, **named)
@@ -328,7 +363,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Compute the objective's loss on one forward pass of a minibatch."""
         rollouts, tokens = inputs.pop("share")
         rows = rows_of(inputs)
-        used = rows["keep"] & nonzero_rows(rows["advantages"]) if self._skip else rows["keep"]
+        used = rows["keep"]
+        if self._skip:
+            used = used & nonzero_rows(rows["advantages"])
         count = int(used.sum())
         if count < len(used):
             # transformers wants a loss with a graph of every pass. So a pass without a used row
@@ -338,25 +375,26 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
             model, *whole_rows(rows), compute_entropy=objective.needs_entropy
         )
-        old = rows.get("old_per_token_logps")
-        reference = rows.get("ref_per_token_logps")
-        sampler = rows.get("sampling_per_token_logps")
         zero_loss: Tensor = log_probs.sum() * 0
         if tokens == 0:
             self.step_buffer.updates.add({}, zero_loss)
             return zero_loss
+
+        def of_used(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[:count]
+
         output = objective.loss(
             LossInputs(
                 log_probs=log_probs[:count],
-                old_log_probs=(log_probs.detach() if old is None else old)[:count],
+                old_log_probs=rows.get("old_per_token_logps", log_probs.detach())[:count],
                 completion_mask=rows["completion_mask"].bool()[:count],
                 advantages=rows["advantages"][:count],
                 rollouts=rollouts,
                 tokens=tokens,
                 parts=self._layout.passes,
-                reference_log_probs=None if reference is None else reference[:count],
-                sampler_log_probs=None if sampler is None else sampler[:count],
-                entropies=None if entropies is None else entropies[:count],
+                reference_log_probs=of_used(rows.get("ref_per_token_logps")),
+                sampler_log_probs=of_used(rows.get("sampling_per_token_logps")),
+                entropies=of_used(entropies),
             )
         )
         self.step_buffer.updates.add(output.metrics, output.loss.detach())
@@ -427,3 +465,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+
+def _text_of(answer: Any) -> str:
+    """Return the text of a completion, which is a message in a conversation."""
+    text: str = answer if isinstance(answer, str) else answer[0]["content"]
+    return text

@@ -20,12 +20,13 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig
 from trl.models import unwrap_model_for_generation
 
-from advsweep.backends.base import evaluation_stage
+from advsweep.backends.reporter import evaluation_stage
 from advsweep.backends.training_loop import Loop, base_solve_rate
 from advsweep.backends.trl.config import (
     TRAINING_REMEDIES,
     VllmGeneration,
     advise_if_out_of_memory,
+    answer_tokens,
     generation_of,
     hf_model,
 )
@@ -40,10 +41,10 @@ from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter, Run
+    from advsweep.backends.base import Run
     from advsweep.backends.checkpoints import Checkpoints
-    from advsweep.backends.trl.backend import TrlBackend
-    from advsweep.backends.trl.config import Layout
+    from advsweep.backends.reporter import Reporter
+    from advsweep.backends.trl.options import TrlOptions
 
 _ESTIMATOR_FILE = "estimator.json"
 _BASE_RATE_FILE = "base_rate.json"
@@ -53,15 +54,13 @@ _TRAINER_STATE_FILE = "trainer_state.json"
 _CHANGE_FILE = "change.tensors"
 
 
-def train(
-    run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter
-) -> None:
+def train(run: Run, options: TrlOptions, directory: Path, reporter: Reporter) -> None:
     """Train to the last step, or until the reporter asks to stop; see `Backend.train`."""
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # TRL uses deprecated names of transformers.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         with advise_if_out_of_memory(TRAINING_REMEDIES):
-            Training(run, backend, layout, directory, reporter, Path(scratch)).train()
+            Training(run, options, directory, reporter, Path(scratch)).train()
 
 
 @dataclass(eq=False)
@@ -73,14 +72,15 @@ class Training:
     """
 
     run: Run
-    backend: TrlBackend
-    layout: Layout
+    options: TrlOptions
     directory: Path
     reporter: Reporter
     scratch: Path
 
     def __post_init__(self) -> None:
         run = self.run
+        self.layout = self.options.layout_of(run)
+        self._tokens = answer_tokens(run.generation, run.task)
         self._model = hf_model(run.model)
         self._generation = generation_of(run.generation)
         self._tokenizer = load_tokenizer(self._model)
@@ -100,8 +100,7 @@ class Training:
         with loading(self._model):
             self.trainer = trainer(
                 run,
-                self.backend,
-                self.layout,
+                self.options,
                 reference=lambda: self._model_sampler(
                     lambda: contextlib.nullcontext(self._reference_model()), truncated=True
                 ),
@@ -146,7 +145,7 @@ class Training:
         return self._loop.end_step(step, trainer.step_metrics())
 
     def _settings(self) -> GRPOConfig:
-        run, layout, backend = self.run, self.layout, self.backend
+        run, layout, options = self.run, self.layout, self.options
         cpu = not torch.cuda.is_available()
         reads_kl = "token_kl" in run.estimator.needs | run.estimator.uses
         return GRPOConfig(
@@ -164,7 +163,7 @@ class Training:
             ignore_data_skip=True,
             # Generation.
             **self._generation.trl_settings(),
-            max_completion_length=backend.completion_tokens(run),
+            max_completion_length=self._tokens,
             # The objective computes the loss. TRL computes log-probabilities of the reference
             # model if beta is not 0, and the objective and the estimator take those.
             beta=1.0 if run.objective.needs_reference or reads_kl else 0.0,
@@ -172,8 +171,8 @@ class Training:
             max_grad_norm=run.optimizer.max_grad_norm,
             # Precision and memory.
             use_cpu=cpu,
-            bf16=not cpu and backend.mixed_precision,
-            gradient_checkpointing=backend.gradient_checkpointing,
+            bf16=not cpu and options.mixed_precision,
+            gradient_checkpointing=options.gradient_checkpointing,
             disable_dropout=True,
             # advsweep saves and logs itself.
             seed=run.seed,
@@ -233,9 +232,9 @@ class Training:
             tokenizer=self._tokenizer,
             model=self._model,
             generation=self._generation,
-            tokens=self.backend.completion_tokens(self.run),
-            batch=self.backend.evaluation_batch,
-            share_prompts=self.backend.share_prompts,
+            tokens=self._tokens,
+            batch=self.options.evaluation_batch,
+            share_prompts=self.options.share_prompts,
             top_p=self.run.evaluation.top_p,
             **more,
         )
@@ -255,13 +254,13 @@ class Training:
         trainer._save_optimizer_and_scheduler(str(folder))
         # Nothing reads it, and its paths make checkpoints of equal runs differ.
         (folder / "training_args.bin").unlink()
-        given = ["global_step", "max_steps", "train_batch_size", "num_input_tokens_seen"]
+        names = ["global_step", "max_steps", "train_batch_size", "num_input_tokens_seen"]
         # transformers warns when these differ from the settings.
-        given += ["logging_steps", "eval_steps", "save_steps"]
-        state = TrainerState(**{name: getattr(trainer.state, name) for name in given})
+        names += ["logging_steps", "eval_steps", "save_steps"]
+        state = TrainerState(**{name: getattr(trainer.state, name) for name in names})
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
-        own = json.dumps(trainer.estimator.state_dict())
-        (folder / _ESTIMATOR_FILE).write_text(own, encoding="utf-8")
+        memory = json.dumps(trainer.estimator.state_dict())
+        (folder / _ESTIMATOR_FILE).write_text(memory, encoding="utf-8")
         if self.run.control.base_samples:
             rate = json.dumps(trainer.base_rate)
             (folder / _BASE_RATE_FILE).write_text(rate, encoding="utf-8")

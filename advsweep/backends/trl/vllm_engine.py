@@ -205,8 +205,8 @@ class VllmSampler:
         self._engines: list[Any] = []
         self.close = weakref.finalize(self, _release, self._engines)
         with watched(what, _OTHERWISE, SamplerError):
-            with self._whole(folder) as place:
-                self._engines.append(engine(model=place))
+            with self._whole(folder) as model_folder:
+                self._engines.append(engine(model=model_folder))
             # Sample one token: vLLM reports what its kernels cannot compute no earlier.
             self._engines[0].generate(
                 [{"prompt_token_ids": [self._tokenizer.eos_token_id]}],
@@ -242,13 +242,12 @@ class VllmSampler:
             answers = self._engines[0].generate(
                 [{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False
             )
-        texts = [
-            self._tokenizer.batch_decode(
-                [list(one.token_ids) for one in answer.outputs], skip_special_tokens=True
-            )
-            for answer in answers
-        ]
-        return Completions([[until_stop(text, self._stop) for text in own] for own in texts])
+        texts = []
+        for answer in answers:
+            tokens = [list(output.token_ids) for output in answer.outputs]
+            decoded = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
+            texts.append([until_stop(text, self._stop) for text in decoded])
+        return Completions(texts)
 
     @contextlib.contextmanager
     def _whole(self, folder: Path | None) -> Iterator[str]:

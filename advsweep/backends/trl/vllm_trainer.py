@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.backend import TrlBackend
-    from advsweep.backends.trl.config import Layout
+    from advsweep.backends.trl.options import TrlOptions
     from advsweep.tasks.base import Problem
 
 _GAP = "sampling/sampling_logp_difference/mean"
@@ -39,7 +38,7 @@ _GAP = "sampling/sampling_logp_difference/mean"
 class VllmTrainer(EstimatorTrainer):
     """Samples with vLLM, by an engine that TRL makes in this process."""
 
-    def __init__(self, run: Run, backend: TrlBackend, layout: Layout, **named: Any) -> None:
+    def __init__(self, run: Run, options: TrlOptions, **named: Any) -> None:
         assert isinstance(run.generation, VllmGeneration)
         self._generation = run.generation
         self._needs_certainty = "self_certainty" in run.estimator.needs
@@ -52,7 +51,7 @@ class VllmTrainer(EstimatorTrainer):
             "tokenizer_revision": model.hub_revision,
         }
         with vllm_engine.trl_engine(**settings):
-            super().__init__(run, backend, layout, **named)
+            super().__init__(run, options, **named)
 
     def step_metrics(self) -> dict[str, float]:
         # One value per draw of the step; `super()` clears them.

@@ -15,7 +15,8 @@ from advsweep.store.sanity import name_state, title_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from advsweep.backends.base import NamedSource, Run
+    from advsweep.backends.base import Run
+    from advsweep.backends.identity import NamedSource
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan
 

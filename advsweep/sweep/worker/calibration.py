@@ -29,7 +29,8 @@ from advsweep.store import Failure, Owner, Status
 from advsweep.sweep.worker.environment import describe_environment, new_run
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter, Run
+    from advsweep.backends.base import Run
+    from advsweep.backends.reporter import Reporter
     from advsweep.store import Store
 
 # The change of the weights over the reference's change, minus 1.

@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.backends.base import evaluation_stage
+from advsweep.backends.reporter import evaluation_stage
 from advsweep.errors import StoreUnavailableError
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.names import ACR, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
 from advsweep.sweep.stop_request import RunStopped
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import CountedProblem
+    from advsweep.backends.reporter import CountedProblem
     from advsweep.store import Store
     from advsweep.sweep.early_stopping import StoppingCheck
     from advsweep.sweep.stop_request import AnyStopRequest

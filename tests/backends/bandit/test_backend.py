@@ -5,8 +5,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from advsweep.backends.bandit.bandits import Bandits
 from advsweep.backends.bandit.sampling import Source
-from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.tables import Logits, Policy, Tables
 from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
@@ -37,10 +37,10 @@ def parameters_after(run, directory, step):
 
 def first_source(run):
     """The groups that the first step draws, and the base policy's logits."""
-    stack = BanditStack([run], run.backend)
-    source = Source(stack, stack.policy(), stack.policy, step=1)
+    bandits = Bandits([run], run.backend)
+    source = Source(bandits, bandits.policy(), step=1)
     source.draw(run.prompts_per_step)
-    return source, stack.tables.logits[0]
+    return source, bandits.tables.logits[0]
 
 
 def rows_of(source, prompts):
@@ -106,7 +106,7 @@ def test_steps_along_samples_alone_are_the_whole_gradient(
         backend={"inner_epochs": 2},
     )
     sparse = train(run, tmp_path / "sparse").points
-    monkeypatch.setattr(BanditStack, "follow", BanditStack.policy)
+    monkeypatch.setattr(Bandits, "follow", Bandits.policy)
     dense = train(run, tmp_path / "dense").points
     for step, values in sparse.items():
         for name in ("optim/grad_norm", "loss/policy", "entropy/token"):

@@ -238,17 +238,18 @@ def test_metrics_are_those_of_the_whole_table(small_run, estimator, rank, optimi
         backend={"inner_epochs": 2},
     )
     stack = BanditStack([run], run.backend)
-    start, last = stack.weights["parameters"].clone().double(), None
+    start, last = stack.bandits.weights["parameters"].clone().double(), None
     for step in range(1, 4):
-        before, policy = stack.weights["parameters"].clone().double(), stack.policy()
+        before = stack.bandits.weights["parameters"].clone().double()
+        policy = stack.bandits.policy()
         [metrics], experience = stack._train(step)
         assert experience is not None
         assert not isinstance(metrics, Exception)
-        change = stack.weights["parameters"].double() - before
-        after = stack.policy()
+        change = stack.bandits.weights["parameters"].double() - before
+        after = stack.bandits.policy()
         divergence = (policy.log.exp() * (policy.log - after.log)).double().sum(-1)
         assert metrics["optim/step_norm"] == pytest.approx(change.norm().item(), rel=1e-4)
-        total = (stack.weights["parameters"].double() - start).norm().item()
+        total = (stack.bandits.weights["parameters"].double() - start).norm().item()
         assert metrics["optim/change_norm"] == pytest.approx(total, rel=1e-4)
         rows = experience.rows
         drawn = divergence if rows is None else divergence.gather(1, rows)

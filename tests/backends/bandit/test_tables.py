@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws
+from advsweep.backends.bandit.bandits import PARAMETERS, fresh_moments
+from advsweep.backends.bandit.random_draws import RandomDraws
+from advsweep.backends.bandit.sampling import BanditSampler
 from advsweep.backends.bandit.tables import (
     Logits,
     Policy,
     ShiftedPolicy,
     exact_metrics,
 )
-from advsweep.backends.bandit.update import PARAMETERS, fresh_moments, move
+from advsweep.backends.bandit.update import move
 from advsweep.backends.models import Table
 from advsweep.backends.randomness import Stream
 from advsweep.config.settings import AdamW, Sgd

@@ -105,8 +105,7 @@ def test_one_batch_gives_equal_loss_and_gradient(
     torch.autograd.backward(expected.loss)
 
     backend = ours.backend
-    layout = backend.layout_of(ours)
-    training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)
+    training = Training(ours, backend, tmp_path, Silent(), tmp_path)
     trainer = training.trainer
     model = trainer.model
     rows = as_rows(prompts, rollouts, trainer.pad_id)

@@ -1,0 +1,105 @@
+"""The options of the TRL backend, and how they divide a step's rollouts.
+
+Imports neither torch nor transformers, so that listing options stays fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from advsweep.backends.options import StepOptions
+from advsweep.components import option
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Run
+
+
+@dataclass(kw_only=True)
+class TrlOptions(StepOptions):
+    """How a model of transformers is trained, and how much of it fits into memory."""
+
+    minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
+    skip_zero_advantages: bool = option(
+        False, help="leave rollouts of advantage 0 out of the computation where that is exact"
+    )
+    mixed_precision: bool = option(
+        True, help="compute in bfloat16 on a GPU; a CPU computes in the weights' own type"
+    )
+    # The options below change results by rounding or by the samples drawn only. Users change
+    # them to make a run fit into memory; it then has to resume, so they are not in its identity.
+    device_batch: int | None = option(
+        None, ge=1, identity=False, help="most rollouts of one forward pass; null: a minibatch"
+    )
+    rollout_batch: int | None = option(
+        None,
+        ge=1,
+        identity=False,
+        help="most rollouts that transformers generates together; null: all of a step",
+    )
+    evaluation_batch: int = option(
+        64, ge=1, identity=False, help="answers to held-out problems that are sampled together"
+    )
+    gradient_checkpointing: bool = option(
+        True, identity=False, help="compute activations again instead of keeping them"
+    )
+    share_prompts: bool = option(
+        False,
+        identity=False,
+        help="compute a group's prompt once, not for each of its rollouts: for long prompts with "
+        "short answers, by full attention",
+    )
+    measured_weights: int = option(
+        100_000_000,
+        ge=0,
+        identity=False,
+        help="most trained weights whose changes each step measures, as optim/change_norm, "
+        "optim/step_norm and optim/update_cosine; that takes three copies of them",
+    )
+    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+
+    def layout_of(self, run: Run) -> Layout:
+        """Divide a step's rollouts over updates, and those over the largest equal passes.
+
+        Raises:
+            ConfigError: they cannot be divided equally.
+        """
+        rollouts = run.prompts_per_step * run.group_size
+        if rollouts % self.minibatches:
+            raise ConfigError(
+                f"prompts_per_step: expected prompts_per_step x group_size to be a multiple of "
+                f"backend.minibatches = {self.minibatches}, got {run.prompts_per_step} x "
+                f"{run.group_size} = {rollouts} rollouts"
+            )
+        share = rollouts // self.minibatches
+        most = min(share, self.device_batch or share)
+        size = next(size for size in range(most, 0, -1) if share % size == 0)
+        return Layout(rollouts, self.minibatches, self.inner_epochs, size)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shares that a step's rollouts are divided into.
+
+    Attributes:
+        rollouts: rollouts of a step.
+        minibatches: updates per inner epoch.
+        inner_epochs: how often a step trains on its rollouts.
+        device_batch: rollouts of one forward pass.
+    """
+
+    rollouts: int
+    minibatches: int
+    inner_epochs: int
+    device_batch: int
+
+    @property
+    def passes(self) -> int:
+        """Forward passes per update."""
+        return self.rollouts // (self.minibatches * self.device_batch)
+
+    @property
+    def updates(self) -> int:
+        """Updates per step."""
+        return self.minibatches * self.inner_epochs
