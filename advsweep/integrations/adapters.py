@@ -38,7 +38,7 @@ class SkyrlAdvantages(RowEstimator):
     """A function of SkyRL's registry of advantage estimators; it can be pickled for Ray."""
 
     framework = "SkyRL"
-    given = frozenset({"lengths"})
+    provides = frozenset({"lengths"})
 
     def __call__(
         self, token_level_rewards: PerToken, response_mask: PerToken, index: Sequence[Any], **_: Any
@@ -119,7 +119,7 @@ class SlimeRewards(RowEstimator):
     """A function for slime's `--custom-reward-post-process-path`."""
 
     framework = "slime"
-    given = frozenset({"lengths", "prompt_ids", "token_entropy"})
+    provides = frozenset({"lengths", "prompt_ids", "token_entropy"})
 
     def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[Any], list[float]]:
         """Return the raw rewards, and the advantages in the place of normalised ones.
@@ -129,29 +129,37 @@ class SlimeRewards(RowEstimator):
                 `loss_mask` and `rollout_log_probs`. Samples of one `rollout_id` are one rollout.
         """
         raw = [sample.get_reward_value(args) for sample in samples]
-        rewards = torch.tensor([0.0 if reward is None else float(reward) for reward in raw])
         masks = [sample.loss_mask or [1] * sample.response_length for sample in samples]
-        log_probs = [sample.rollout_log_probs for sample in samples]
-        surprisal = None
-        if all(values is not None for values in log_probs):
-            sums = [
-                -sum(value for value, counts in zip(values, mask, strict=True) if counts)
-                for values, mask in zip(log_probs, masks, strict=True)
-            ]
-            surprisal = torch.tensor(sums, dtype=torch.float32)
         advantages = self.advantages(
-            rewards,
+            torch.tensor([0.0 if reward is None else float(reward) for reward in raw]),
             [sample.group_index for sample in samples],
-            sessions=[
-                ("row", place) if sample.rollout_id is None else ("id", sample.rollout_id)
-                for place, sample in enumerate(samples)
-            ],
+            sessions=_sessions(samples),
             scorable=torch.tensor([reward is not None for reward in raw]),
             lengths=torch.tensor([float(sum(mask)) for mask in masks]),
-            surprisal=surprisal,
+            surprisal=_surprisal(samples, masks),
             prompts=[prompt_name(sample.prompt) for sample in samples],
         )
         return raw, advantages.tolist()
+
+
+def _sessions(samples: Sequence[Any]) -> list[Hashable]:
+    """Return the rollout that each of slime's samples belongs to: one of its own without an id."""
+    sessions: list[Hashable] = []
+    for row, sample in enumerate(samples):
+        has_id = sample.rollout_id is not None
+        sessions.append(("id", sample.rollout_id) if has_id else ("row", row))
+    return sessions
+
+
+def _surprisal(samples: Sequence[Any], masks: Sequence[Sequence[int]]) -> PerRow | None:
+    """Return the sum of -log π over the tokens that count; None if some sample lacks it."""
+    sums = []
+    for sample, mask in zip(samples, masks, strict=True):
+        if sample.rollout_log_probs is None:
+            return None
+        counted = zip(sample.rollout_log_probs, mask, strict=True)
+        sums.append(-sum(log_prob for log_prob, counts in counted if counts))
+    return torch.tensor(sums, dtype=torch.float32)
 
 
 # prime-rl
@@ -161,7 +169,7 @@ class PrimeEstimator(RowEstimator):
     """An estimator of single groups for prime-rl."""
 
     framework = "prime-rl"
-    given = frozenset({"lengths"})
+    provides = frozenset({"lengths"})
 
 
 def use_in_prime(estimator: Spec, *, name: str = "grpo", **fields: Any) -> type:
@@ -195,7 +203,9 @@ def use_in_prime(estimator: Spec, *, name: str = "grpo", **fields: Any) -> type:
             traces = [trace for _, trace in base.iter_trainable_traces(episodes)]
             if not traces:
                 return
-            lengths = [float(sum(sum(node.mask) for node in trace.nodes)) for trace in traces]
+            lengths = []
+            for trace in traces:
+                lengths.append(float(sum(sum(node.mask) for node in trace.nodes)))
             advantages = rows.advantages(
                 torch.tensor([float(trace.reward) for trace in traces]),
                 [0] * len(traces),
@@ -215,7 +225,7 @@ class NemoEstimator(RowEstimator):
     """An advantage estimator of NeMo-RL."""
 
     framework = "NeMo-RL"
-    given = frozenset({"lengths", "token_entropy"})
+    provides = frozenset({"lengths", "token_entropy"})
 
     @property
     def last_metrics(self) -> dict[str, float]:
@@ -273,6 +283,6 @@ def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
             f"versions that are known"
         )
     package = module.split(".")[0]
-    for place, loaded in [*sys.modules.items()]:
-        if place.split(".")[0] == package and vars(loaded).get(name) is original:
+    for loaded_name, loaded in [*sys.modules.items()]:
+        if loaded_name.split(".")[0] == package and vars(loaded).get(name) is original:
             setattr(loaded, name, function)

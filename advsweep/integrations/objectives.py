@@ -27,11 +27,12 @@ def build_objective(spec: Objective | Mapping[str, Any] | str, where: str = "") 
     """
     if isinstance(spec, Objective):
         return spec
-    given = {"name": spec} if isinstance(spec, str) else dict(spec)
+    node = {"name": spec} if isinstance(spec, str) else dict(spec)
     for path in (conf_directory() / OBJECTIVES.kind).glob("*.yaml"):
-        if path.stem == given.get("name"):
+        if path.stem == node.get("name"):
             preset = read_yaml(path)
             del preset[DESCRIPTION]
-            given = {**preset, **{k: v for k, v in given.items() if k != "name"}}
+            changes = {key: value for key, value in node.items() if key != "name"}
+            node = {**preset, **changes}
             break
-    return OBJECTIVES.build(given, where=where)
+    return OBJECTIVES.build(node, where=where)

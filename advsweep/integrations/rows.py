@@ -74,35 +74,40 @@ class Rows:
 
         self.sessions: list[list[int]] = []
         owner = [-1] * len(origins)
-        places: list[tuple[int, int]] = []
+        cells: list[tuple[int, int]] = []
         for group, sessions in enumerate(groups.values()):
             # By their numbers, if they have some: trainers move rows about.
             numbers = [key for key in sessions if isinstance(key, int)]
             ordered = sorted(numbers) if len(numbers) == len(sessions) else list(sessions)
-            for place, session in enumerate(ordered):
+            for number, session in enumerate(ordered):
                 rows = sorted(sessions[session], key=lambda row: origins[row].output)
                 for row in rows:
                     owner[row] = len(self.sessions)
                 self.sessions.append(rows)
-                places.append((group, place))
+                cells.append((group, number))
         self.owner = torch.tensor(owner, dtype=torch.long, device=device)
         self.final = torch.tensor([rows[-1] for rows in self.sessions], device=device)
-        self._places = torch.tensor(places, device=device).view(-1, 2).unbind(dim=1)
-        self._first = [next(iter(sessions.values()))[0] for sessions in groups.values()]
+        # The group of each rollout, and its number in it.
+        self._cells = torch.tensor(cells, device=device).view(-1, 2).unbind(dim=1)
+        self._first = []
+        for sessions in groups.values():
+            rows_of_session = next(iter(sessions.values()))
+            self._first.append(rows_of_session[0])
         self._shape = (len(groups), max(map(len, groups.values()), default=0))
-        full = len(self.sessions) == self._shape[0] * self._shape[1]
-        ones = torch.ones(len(self.sessions), dtype=torch.bool, device=device)
-        self.present: Bool[Tensor, "groups rollouts"] | None = None if full else self.table(ones)
+        self.present: Bool[Tensor, "groups rollouts"] | None = None
+        if len(self.sessions) < self._shape[0] * self._shape[1]:
+            ones = torch.ones(len(self.sessions), dtype=torch.bool, device=device)
+            self.present = self.table(ones)
 
     def table(self, values: Tensor) -> Tensor:
         """Return one value per rollout as a table [groups, rollouts], 0 where there is none."""
         table = values.new_zeros(self._shape)
-        table[self._places] = values
+        table[self._cells] = values
         return table
 
     def untable(self, table: Tensor) -> Tensor:
         """Return the values of a table, one per rollout."""
-        return table[self._places]
+        return table[self._cells]
 
     def per_group(self, values: Sequence[str]) -> tuple[str, ...]:
         """Return one value per group, for values of rows that are the same in a group."""
@@ -144,10 +149,10 @@ class TokenRows(Rows):
         self, values: Float[Tensor, "rows tokens"]
     ) -> Float[Tensor, "groups rollouts tokens"]:
         """Return one value per generated token, left-aligned, 0 past the end."""
-        row, column, group, place, token = self._tokens()
+        row, column, group, rollout, token = self._tokens()
         longest = int(token.max()) + 1 if len(token) else 1
         table = values.new_zeros(*self._shape, longest)
-        table[group, place, token] = values[row, column]
+        table[group, rollout, token] = values[row, column]
         return table
 
     def spread(self, table: Tensor) -> Float[Tensor, "rows tokens"]:
@@ -156,18 +161,20 @@ class TokenRows(Rows):
         Tokens that the policy did not generate, and padding, get 0.
         """
         rows = table.new_zeros(self._mask.shape)
-        row, column, group, place, token = self._tokens()
-        where = (group, place, token) if table.ndim == 3 else (group, place)
-        rows[row, column] = table[where]
+        row, column, group, rollout, token = self._tokens()
+        if table.ndim == 3:
+            rows[row, column] = table[group, rollout, token]
+        else:
+            rows[row, column] = table[group, rollout]
         return rows
 
     def _tokens(self) -> tuple[Int[Tensor, " tokens"], ...]:
-        """Return the row and column, and the group, place and number, of all generated tokens."""
+        """Return the row and column, and the group, rollout and number, of all generated tokens."""
         mask = self._mask & (self.owner >= 0)[:, None]
         row, column = mask.nonzero(as_tuple=True)
-        group, place = (places[self.owner[row]] for places in self._places)
+        group, rollout = (of_rollouts[self.owner[row]] for of_rollouts in self._cells)
         token = self._before[row] + (mask.cumsum(dim=1) - 1)[row, column]
-        return row, column, group, place, token
+        return row, column, group, rollout, token
 
 
 class RowEstimator:
@@ -178,16 +185,16 @@ class RowEstimator:
         fields: fields of the estimator, if it is named.
 
     Attributes:
-        given: the inputs beside rewards that the framework hands over.
+        provides: the inputs beside rewards that the framework hands over.
         framework: name for messages.
         metrics: `advsweep.diagnostics.rollout_metrics` of the last call; a success is a reward
             of 1.
 
     Raises:
-        ConfigError: the estimator needs an input that is not given.
+        ConfigError: the estimator needs an input that the framework does not hand over.
     """
 
-    given: ClassVar[frozenset[str]] = frozenset()
+    provides: ClassVar[frozenset[str]] = frozenset()
     framework: ClassVar[str]
 
     def __init__(self, estimator: Spec, **fields: Any) -> None:
@@ -195,11 +202,12 @@ class RowEstimator:
             estimator = build_estimator(estimator, **fields)
         self.estimator = estimator
         self.metrics: dict[str, float] = {}
-        if missing := sorted(estimator.needs - self.given):
+        missing = sorted(estimator.needs - self.provides)
+        if missing:
             raise ConfigError(
                 f"estimator '{estimator.name}' needs {', '.join(missing)}, which {self.framework} "
                 f"does not hand over; expected one that needs no more than "
-                f"{', '.join(sorted(self.given)) or 'rewards'}"
+                f"{', '.join(sorted(self.provides)) or 'rewards'}"
             )
 
     def advantages(
@@ -229,8 +237,10 @@ class RowEstimator:
         """
         device = rewards.device
         names = range(len(groups)) if sessions is None else sessions
-        pairs = enumerate(zip(groups, names, strict=True))
-        rows = Rows([Origin(group, session, row) for row, (group, session) in pairs])
+        origins = []
+        for row, (group, session) in enumerate(zip(groups, names, strict=True)):
+            origins.append(Origin(group, session, output=row))
+        rows = Rows(origins)
         present = rows.present
         if scorable is not None:
             present = rows.table(scorable.cpu()[rows.final])

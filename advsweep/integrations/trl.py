@@ -44,9 +44,9 @@ from advsweep.rollouts import ROLLOUTS
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from advsweep.estimators import Estimator
+    from advsweep.estimators import Advantages, Estimator
     from advsweep.objectives.base import Objective
-    from advsweep.rollouts.base import RolloutPolicy
+    from advsweep.rollouts.base import Collected, RolloutPolicy
 
 # The release of TRL whose private methods this module knows.
 TESTED = "1.16"
@@ -117,7 +117,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             objective = build_objective(objective)
         if isinstance(rollout, str | Mapping):
             rollout = ROLLOUTS.build(rollout)
-        self.estimator, self.objective, self.rollout = estimator, objective, rollout
+        self.estimator = estimator
+        self.objective = objective
+        self.rollout = rollout
         self._completion_lengths: list[int] = []
         super().__init__(*arguments, **named)
         self._names_success = success is not None
@@ -138,8 +140,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
     ) -> Float[Tensor, "rollouts functions"]:
         """Record what TRL computes: rewards of all processes, NaN where a function gave None."""
-        arguments = (inputs, prompts, completions, completion_ids_list)
-        rewards: Tensor = super()._calculate_rewards(*arguments)
+        rewards: Tensor = super()._calculate_rewards(
+            inputs, prompts, completions, completion_ids_list
+        )
         self._rewards_per_function: Tensor = rewards
         self._completion_lengths = [len(tokens) for tokens in completion_ids_list]
         return rewards
@@ -157,22 +160,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         batch = self._group_batch(source.inputs, outputs, source.scored, mask)
         # The same on every process.
         advantages = compute_advantages(self.estimator, batch, collected)
-        rewards = batch.rewards
-        verdicts = rewards if self.success is None else source.outcomes.to(rewards.device)
-        metrics = rollout_metrics(
-            batch,
-            advantages,
-            groups=collected.groups,
-            outcomes=verdicts,
-            judged=self.rollout.judged(rewards, verdicts),
-            prompts=prompts,
-            verifier_free=self.estimator.verifier_free,
-        )
-        for name, number in metrics.items():
-            if self.success is not None or not name.startswith(_OF_SUCCESSES):
-                self._metrics["train"][name].append(number)
-
-        values, keep = advantages.values.flatten(0, 1), advantages.keep.flatten()
+        self._log_step(batch, advantages, collected, source, prompts)
+        values = advantages.values.flatten(0, 1)
+        keep = advantages.keep.flatten()
         assert batch.lengths is not None
         means = advantages.rollout_means(batch.lengths[collected.groups]).flatten()
         if advantages.per_token:
@@ -184,7 +174,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         if is_selection:
             # TRL splits a step by its number of rows: others fill it up, and are dropped.
             missing = len(inputs) - len(rows)
-            values, keep, means = (_fill(v, missing) for v in (values, keep, means))
+            values = _fill(values, missing)
+            keep = _fill(keep, missing)
+            means = _fill(means, missing)
             mask = _fill(mask[rows.to(mask.device)], missing, True)
             rows = _fill(rows, missing)
             outputs = dict(pick_rows(rows_of(outputs), rows))
@@ -192,20 +184,44 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             for key, column in source.table(rows).items():
                 table[key].extend(column)
         first = self.accelerator.process_index * len(inputs)
-        own = slice(first, first + len(inputs))
-        outputs["advantages"] = values[own]
+        of_process = slice(first, first + len(inputs))
+        outputs["advantages"] = values[of_process]
         # The log keeps the last generation alone, so this pushes TRL's own advantages out.
         self._logs["advantages"].extend(means.tolist())
-
         dropped = mask & ~keep
         if is_selection or dropped.any():
             # Out of the loss, and of its counts.
-            trained = outputs["completion_mask"] * ~dropped[own, None]
+            trained = outputs["completion_mask"] * ~dropped[of_process, None]
             outputs["completion_mask"] = trained
             tokens = (trained * outputs.get("tool_mask", 1)).sum()
             outputs["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
             outputs["num_rollouts_in_batch"] = (~dropped).sum()
         return outputs
+
+    def _log_step(
+        self,
+        batch: GroupBatch,
+        advantages: Advantages,
+        collected: Collected,
+        source: TrlSource,
+        prompts: int,
+    ) -> None:
+        """Log the metrics of a generation; those of successes only where these are known."""
+        verdicts = batch.rewards
+        if self.success is not None:
+            verdicts = source.outcomes.to(verdicts.device)
+        metrics = rollout_metrics(
+            batch,
+            advantages,
+            groups=collected.groups,
+            outcomes=verdicts,
+            judged=self.rollout.judged(batch.rewards, verdicts),
+            prompts=prompts,
+            verifier_free=self.estimator.verifier_free,
+        )
+        for name, number in metrics.items():
+            if self.success is not None or not name.startswith(_OF_SUCCESSES):
+                self._metrics["train"][name].append(number)
 
     def roll_out(self, inputs: Sequence[dict[str, Any]]) -> Draw:
         """Make and score a rollout for each row of the dataset."""
@@ -238,15 +254,15 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Return the rollouts of all processes; only this process's inputs are known here."""
         wanted = self.estimator.needs | self.estimator.uses
         rewards = (scored * self.reward_weights.to(scored.device)).nansum(dim=1)
-        found = {}
-        for name, values in self._own_inputs(wanted, inputs, outputs).items():
+        of_rollouts = {"rewards": rewards, "mask": mask}
+        for name, values in self._inputs_of_process(wanted, inputs, outputs).items():
             if values.ndim > 1:
                 # A process pads its completions to the longest of its own.
                 values = self.accelerator.pad_across_processes(values, dim=1)
-            found[name] = self.accelerator.gather(values.contiguous())
+            of_rollouts[name] = self.accelerator.gather(values.contiguous())
         groups = {
             name: values.view(-1, self.num_generations, *values.shape[1:])
-            for name, values in {"rewards": rewards, "mask": mask, **found}.items()
+            for name, values in of_rollouts.items()
         }
         if "solve_rates" in wanted and self._names_success and self.success is not None:
             solved = (scored[:, self.success] == 1).view(groups["mask"].shape)
@@ -264,7 +280,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             total_steps=self.state.max_steps,
         )
 
-    def _own_inputs(
+    def _inputs_of_process(
         self,
         wanted: frozenset[str],
         inputs: Sequence[Mapping[str, Any]],
@@ -276,9 +292,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         # Not TRL's mask, which is 0 for truncated rollouts with `mask_truncated_completions`.
         whole = torch.arange(width) < torch.tensor(self._completion_lengths)[:, None]
         whole = whole.to(device)
-        generated = whole & outputs["tool_mask"].bool() if "tool_mask" in outputs else whole
+        generated = whole
+        if "tool_mask" in outputs:
+            generated = whole & outputs["tool_mask"].bool()
         lengths = generated.sum(dim=1)
-        found = {"lengths": lengths.float()}
+        numbers = {"lengths": lengths.float()}
 
         def token_mean(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
             return values.where(generated, 0.0).sum(dim=1) / lengths.clamp(min=1)
@@ -287,29 +305,29 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
         if wanted & _OF_TOKENS:
             log_probs, entropies = self._token_statistics(wanted, rows, outputs)
-            found["token_entropy"] = -token_mean(log_probs)
+            numbers["token_entropy"] = -token_mean(log_probs)
             if "token_kl" in wanted:
                 gaps = log_probs - outputs["ref_per_token_logps"]
-                found["token_kl"] = gaps.where(generated, 0.0)
+                numbers["token_kl"] = gaps.where(generated, 0.0)
             if "token_grad_norms" in wanted:
                 squares = forward_statistic(self, *rows, square_sum)
                 norms = 1 - 2 * log_probs.exp() + squares
-                found["token_grad_norms"] = norms.where(generated, 0.0)
+                numbers["token_grad_norms"] = norms.where(generated, 0.0)
             if entropies is not None:
-                found["token_entropy_exact"] = token_mean(entropies)
+                numbers["token_entropy_exact"] = token_mean(entropies)
             if entropies is not None and "token_entropies" in wanted:
-                found["token_entropies"] = entropies.where(generated, 0.0)
+                numbers["token_entropies"] = entropies.where(generated, 0.0)
         if "self_certainty" in wanted:
-            found["self_certainty"] = token_mean(forward_statistic(self, *rows, certainty))
+            numbers["self_certainty"] = token_mean(forward_statistic(self, *rows, certainty))
         if "ref_rewards" in wanted:
             # A column of the dataset: each prompt's list of `num_generations` rewards.
             first = self.accelerator.process_index * len(inputs)
             references = [
-                row["ref_rewards"][(first + place) % self.num_generations]
-                for place, row in enumerate(inputs)
+                row["ref_rewards"][number % self.num_generations]
+                for number, row in enumerate(inputs, first)
             ]
-            found["ref_rewards"] = torch.tensor(references, dtype=torch.float32, device=device)
-        return found
+            numbers["ref_rewards"] = torch.tensor(references, dtype=torch.float32, device=device)
+        return numbers
 
     def _token_statistics(
         self, wanted: frozenset[str], rows: tuple[Tensor, Tensor, int], outputs: Mapping[str, Any]
@@ -318,10 +336,10 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
         Where TRL has computed all that is wanted, this takes no pass of its own.
         """
-        known: Tensor | None = outputs.get("old_per_token_logps")
+        computed: Tensor | None = outputs.get("old_per_token_logps")
         exact = bool(wanted & _EXACT)
-        if known is not None and not exact and not self.mask_truncated_completions:
-            return known, None
+        if computed is not None and not exact and not self.mask_truncated_completions:
+            return computed, None
         with torch.no_grad():
             log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
                 self.model,
@@ -363,17 +381,18 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Refuse at the start what the estimator would refuse at the first step."""
         estimator, group = self.estimator, self.num_generations
         label = f"estimator '{estimator.name}'"
-        given = _ALWAYS
+        available = _ALWAYS
         if len(self.reward_func_names) > 1:
-            given |= {"reward_parts"}
+            available |= {"reward_parts"}
         # TRL's pass of the reference model does not see truncated rollouts that it masks.
         if self.beta != 0 and not self.mask_truncated_completions:
-            given |= {"token_kl"}
+            available |= {"token_kl"}
         # A dataset that streams may not know its columns.
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is None or "ref_rewards" in columns:
-            given |= {"ref_rewards"}
-        if missing := sorted(estimator.needs - given):
+            available |= {"ref_rewards"}
+        missing = sorted(estimator.needs - available)
+        if missing:
             raise ConfigError(
                 f"{label} needs {', '.join(missing)}; `ref_rewards` may be a column of the "
                 "dataset, `reward_parts` are several reward functions, `token_kl` needs beta "

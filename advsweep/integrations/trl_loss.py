@@ -19,14 +19,27 @@ from advsweep.objectives.base import LossInputs, Objective
 
 # Settings of TRL's own loss.
 _OF_LOSS = (
-    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-    *("top_entropy_quantile", "off_policy_mask_threshold", "entropy_coef", "use_adaptive_entropy"),
-    *("use_bias_correction_kl", "sapo_temperature_neg", "sapo_temperature_pos"),
-    *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+    "loss_type",
+    "epsilon",
+    "epsilon_high",
+    "delta",
+    "importance_sampling_level",
+    "top_entropy_quantile",
+    "off_policy_mask_threshold",
+    "entropy_coef",
+    "use_adaptive_entropy",
+    "use_bias_correction_kl",
+    "sapo_temperature_neg",
+    "sapo_temperature_pos",
+    "vespo_k_pos",
+    "vespo_lambda_pos",
+    "vespo_k_neg",
+    "vespo_lambda_neg",
 )
-# Those of its correction of vLLM's log-probabilities.
+# Settings of its correction of vLLM's log-probabilities.
 _OF_CORRECTION = (
-    *("vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max"),
+    "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_max",
     "vllm_importance_sampling_clip_min",
 )
 
@@ -109,7 +122,8 @@ def check_objective(trainer: Any, objective: Objective) -> None:
             f"use_vllm: {label} reads the log-probabilities of a sampler: expected true, got "
             f"false; without vLLM the weights in training sample, and correction=none fits"
         )
-    if every := objective.plain().get("renew_every", 0):
+    every = objective.plain().get("renew_every", 0)
+    if every:
         raise ConfigError(
             f"renew_every: expected 0, got {every}; sync_ref_model=True renews TRL's reference"
         )
@@ -118,7 +132,9 @@ def check_objective(trainer: Any, objective: Objective) -> None:
             f"max_completion_length: {label} divides by the length of the longest completion: "
             f"expected it, or the objective's max_tokens, got neither"
         )
-    unread = [*_OF_LOSS, *(_OF_CORRECTION if objective.needs_sampler else ())]
+    unread = list(_OF_LOSS)
+    if objective.needs_sampler:
+        unread += _OF_CORRECTION
     read = trainer.estimator.needs | trainer.estimator.uses
     if not (objective.needs_reference or "token_kl" in read):
         unread.append("beta")

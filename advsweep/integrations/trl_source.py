@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from advsweep.estimators.batch import CollapseBy
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.integrations.trl import EstimatorGRPOTrainer
     from advsweep.rollouts.base import RolloutPolicy
 
 
@@ -37,6 +36,27 @@ class Draw(NamedTuple):
     table: Mapping[tuple[str, str], list[Any]]
 
 
+class DrawingTrainer(Protocol):
+    """What a source needs of the GRPOTrainer that generates and scores.
+
+    Attributes:
+        success: number of the reward function that is 1 for a success; None if none is known.
+    """
+
+    args: Any
+    state: Any
+    accelerator: Any
+    train_dataset: Any
+    num_generations: int
+    reward_weights: Tensor
+    reward_func_names: list[str]
+    success: int | None
+    _step: int
+
+    def roll_out(self, inputs: Sequence[dict[str, Any]]) -> Draw:
+        """Make and score a rollout for each row of the dataset."""
+
+
 class TrlSource:
     """Draws the groups of a step: first those that TRL hands over, then others of its dataset.
 
@@ -51,11 +71,13 @@ class TrlSource:
         inputs: the rows of the rollouts drawn so far.
     """
 
-    def __init__(self, trainer: EstimatorGRPOTrainer, inputs: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, trainer: DrawingTrainer, inputs: Sequence[dict[str, Any]]) -> None:
         self.step = int(trainer.state.global_step) + 1
         self.group_size = int(trainer.num_generations)
         self.inputs: list[dict[str, Any]] = []
-        self._trainer, self._most = trainer, len(inputs)
+        self._trainer = trainer
+        # The most rows of one call of TRL's generation.
+        self._most = len(inputs)
         self._rows = itertools.chain(inputs, self._further())
         self._draws: list[Draw] = []
 
@@ -63,22 +85,25 @@ class TrlSource:
         # By seed and generation alone, so that a training that resumes draws the same prompts.
         # A step has several generations if `steps_per_generation` is below its passes.
         trainer = self._trainer
-        dataset, passes = trainer.train_dataset, trainer.args.gradient_accumulation_steps
+        dataset = trainer.train_dataset
+        passes = trainer.args.gradient_accumulation_steps
         generation = (self.step - 1) * passes + trainer._step % passes
         rng = numpy_generator(trainer.args.seed, Stream.PROMPTS, generation)
         while True:
-            for place in rng.permutation(len(dataset)):
-                row = dataset[int(place)]
-                yield from (dict(row) for _ in range(self.group_size))
+            for index in rng.permutation(len(dataset)):
+                row = dataset[int(index)]
+                for _ in range(self.group_size):
+                    yield dict(row)
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         processes = self._trainer.accelerator.num_processes
         whole = len(self.inputs) + prompts * self.group_size // processes
         while len(self.inputs) < whole:
             # TRL's memory and its table of completions are those of the rows of a step.
-            some = [*itertools.islice(self._rows, min(self._most, whole - len(self.inputs)))]
-            self.inputs += some
-            self._draws.append(self._trainer.roll_out(some))
+            count = min(self._most, whole - len(self.inputs))
+            inputs = list(itertools.islice(self._rows, count))
+            self.inputs += inputs
+            self._draws.append(self._trainer.roll_out(inputs))
         return self.rewards[-prompts:]
 
     @property
@@ -105,7 +130,7 @@ class TrlSource:
     @property
     def own_lengths(self) -> list[int]:
         """Tokens of each completion of this process."""
-        return [length for draw in self._draws for length in draw.lengths]
+        return list(itertools.chain.from_iterable(draw.lengths for draw in self._draws))
 
     @property
     def lengths(self) -> Float[Tensor, "groups rollouts"]:
@@ -122,11 +147,14 @@ class TrlSource:
     def table(self, rows: Int[Tensor, " rows"]) -> dict[tuple[str, str], list[Any]]:
         """Return columns of TRL's table of completions, of some rows."""
         names = set.intersection(*(set(draw.table) for draw in self._draws))
-        joined = {n: [v for draw in self._draws for v in draw.table[n]] for n in names}
-        return {name: [values[row] for row in rows.tolist()] for name, values in joined.items()}
+        table = {}
+        for name in names:
+            values = list(itertools.chain.from_iterable(draw.table[name] for draw in self._draws))
+            table[name] = [values[row] for row in rows.tolist()]
+        return table
 
 
-def check_rollout(trainer: EstimatorGRPOTrainer, policy: RolloutPolicy) -> None:
+def check_rollout(trainer: DrawingTrainer, policy: RolloutPolicy) -> None:
     """Refuse a rollout policy that cannot draw from TRL's trainer.
 
     Raises:
@@ -146,7 +174,8 @@ def check_rollout(trainer: EstimatorGRPOTrainer, policy: RolloutPolicy) -> None:
         )
     if policy.keeps_all:
         return
-    if (processes := trainer.accelerator.num_processes) > 1:
+    processes = trainer.accelerator.num_processes
+    if processes > 1:
         raise ConfigError(
             f"rollout: {label} needs one process, got {processes}; the estimator filter_drop "
             f"leaves out collapsed groups in several"

@@ -30,8 +30,13 @@ KEY = f"algorithm.{NAME}"
 # What estimators can read, beside rewards, in every trainer of verl, and in ours.
 ALWAYS = frozenset({"lengths"})
 IN_OUR_TRAINERS = ALWAYS | {
-    *("token_entropy", "token_entropy_exact", "token_entropies", "token_kl"),
-    *("prompt_ids", "step", "total_steps"),
+    "token_entropy",
+    "token_entropy_exact",
+    "token_entropies",
+    "token_kl",
+    "prompt_ids",
+    "step",
+    "total_steps",
 }
 
 # Of V1 (`padding_utils.py`): "pad" and a random number, instead of a random number.
@@ -176,24 +181,24 @@ def _batch(rows: TokenRows, rewards: Tensor, inputs: StepInputs | None = None) -
     if totals.dtype not in (torch.float32, torch.float64):
         totals = totals.float()
     lengths = rows.lengths()
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "rewards": rows.table(totals[rows.final]),
         "mask": rows.present,
         "lengths": rows.table(lengths),
     }
     if inputs is not None:
-        given |= {"step": inputs.step, "total_steps": inputs.total_steps}
+        fields |= {"step": inputs.step, "total_steps": inputs.total_steps}
         tokens = lengths.clamp(min=1)
         if inputs.log_probs is not None:
-            given["token_entropy"] = rows.table(-rows.token_sums(inputs.log_probs) / tokens)
+            fields["token_entropy"] = rows.table(-rows.token_sums(inputs.log_probs) / tokens)
             if inputs.reference_log_probs is not None:
                 gaps = inputs.log_probs - inputs.reference_log_probs
-                given["token_kl"] = rows.token_table(gaps)
+                fields["token_kl"] = rows.token_table(gaps)
         if inputs.entropies is not None:
             exact = inputs.entropies
-            given["token_entropy_exact"] = rows.table(rows.token_sums(exact) / tokens)
+            fields["token_entropy_exact"] = rows.table(rows.token_sums(exact) / tokens)
             if "token_entropies" in inputs.estimator.needs | inputs.estimator.uses:
-                given["token_entropies"] = rows.token_table(exact)
+                fields["token_entropies"] = rows.token_table(exact)
         if inputs.prompt_ids is not None:
-            given["prompt_ids"] = rows.per_group(inputs.prompt_ids)
-    return GroupBatch(**given)
+            fields["prompt_ids"] = rows.per_group(inputs.prompt_ids)
+    return GroupBatch(**fields)

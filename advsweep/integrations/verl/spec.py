@@ -23,13 +23,13 @@ def read_spec(config: Any, key: str, kind: str) -> str | dict[str, Any]:
     Raises:
         ConfigError: the key is missing.
     """
-    found = config.get(NAME) if isinstance(config, Mapping) else getattr(config, NAME, None)
-    if isinstance(found, DictConfig):
-        found = OmegaConf.to_container(found, resolve=True)
-    if isinstance(found, Mapping):
-        return {str(key): value for key, value in found.items()}
-    if not isinstance(found, str):
+    spec = config.get(NAME) if isinstance(config, Mapping) else getattr(config, NAME, None)
+    if isinstance(spec, DictConfig):
+        spec = OmegaConf.to_container(spec, resolve=True)
+    if isinstance(spec, Mapping):
+        return {str(key): value for key, value in spec.items()}
+    if not isinstance(spec, str):
         raise ConfigError(
-            f"{key}: expected an {kind}, got {found!r}; add +{key}.name=NAME, for example"
+            f"{key}: expected an {kind}, got {spec!r}; add +{key}.name=NAME, for example"
         )
-    return found
+    return spec

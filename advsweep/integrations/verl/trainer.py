@@ -121,12 +121,12 @@ class EstimatorTrainer:
             fields.append("entropy")
         if "prompt_ids" in wanted:
             fields.append("raw_prompt")
-        found: Mapping[str, Any] = {}
+        columns: Mapping[str, Any] = {}
         if fields:
-            found = transfer_queue.kv_batch_get(
+            columns = transfer_queue.kv_batch_get(
                 keys=batch.keys, partition_id=batch.partition_id, select_fields=fields
             )
-        missing = [name for name in fields if name not in found.keys()]  # noqa: SIM118 (TensorDict)
+        missing = [name for name in fields if name not in columns.keys()]  # noqa: SIM118 (TensorDict)
         if missing:
             raise BatchError(
                 f"estimator '{self.estimator.name}' reads {', '.join(missing)}, which this batch "
@@ -134,15 +134,17 @@ class EstimatorTrainer:
                 "and ref_log_prob with actor_rollout_ref.actor.use_kl_loss=true"
             )
         # verl's `uid` is another in every epoch.
-        prompts = [prompt_name(p) for p in found["raw_prompt"]] if "raw_prompt" in fields else None
+        prompts = (
+            [prompt_name(p) for p in columns["raw_prompt"]] if "raw_prompt" in fields else None
+        )
         return StepInputs(
             estimator=self.estimator,
             origins=_origins(batch.keys, batch.tags),
             step=self.global_steps,
             total_steps=self.total_training_steps,
-            log_probs=_padded(found, "old_log_probs"),
-            reference_log_probs=_padded(found, "ref_log_prob"),
-            entropies=_padded(found, "entropy"),
+            log_probs=_padded(columns, "old_log_probs"),
+            reference_log_probs=_padded(columns, "ref_log_prob"),
+            entropies=_padded(columns, "entropy"),
             prompt_ids=prompts,
         )
 
@@ -189,10 +191,10 @@ def _origins(keys: Iterable[str], tags: Iterable[Mapping[str, Any]]) -> list[Ori
     return origins
 
 
-def _padded(found: Mapping[str, Any], name: str) -> Tensor | None:
-    if name not in found.keys():  # noqa: SIM118 (TensorDict)
+def _padded(columns: Mapping[str, Any], name: str) -> Tensor | None:
+    if name not in columns.keys():  # noqa: SIM118 (TensorDict)
         return None
-    values: Tensor = found[name]
+    values: Tensor = columns[name]
     return values.to_padded_tensor(0.0) if values.is_nested else values
 
 
