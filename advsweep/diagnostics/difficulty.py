@@ -124,9 +124,9 @@ def _variances(table: Float[np.ndarray, "*runs successes 1"]) -> Float[np.ndarra
     """Return the variance of w(k) over k ~ Binomial(G, p̂) at each p̂ between 0 and 1."""
     drawn = _binomial(table.shape[-2] - 1)[1:-1]
     # One matrix product per run, so that its bits do not depend on the other runs.
-    found: Float[np.ndarray, "*runs mixed"]
-    found = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
-    return found
+    variances: Float[np.ndarray, "*runs mixed"]
+    variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
+    return variances
 
 
 def _cells(successes: CountPerGroup, rollouts: CountPerGroup, size: int) -> CountPerGroup:
@@ -156,8 +156,8 @@ def _means(sums: PerCount, groups: PerCount) -> PerCount:
     # With both ends known for each run, one interpolation serves all runs in a row.
     means[:, 0], means[:, -1] = ends
     seen[:, 0] = seen[:, -1] = True
-    places = seen.ravel().nonzero()[0]
-    table = np.interp(np.arange(seen.size), places, means.ravel()[places])
+    seen_cells = seen.ravel().nonzero()[0]
+    table = np.interp(np.arange(seen.size), seen_cells, means.ravel()[seen_cells])
     return np.asarray(table.reshape(sums.shape))
 
 

@@ -73,14 +73,14 @@ class StackedRollouts:
 
     def numbers(self, values: Float[Tensor, "runs*groups rollouts"]) -> PerRollout:
         """Return one number per rollout, in double precision and 0 where masked."""
-        found = values.double().numpy(force=True).reshape(self.shape)
-        return found if self.mask is None else np.where(self.mask, found, 0.0)
+        numbers = values.double().numpy(force=True).reshape(self.shape)
+        return numbers if self.mask is None else np.where(self.mask, numbers, 0.0)
 
     def flags(self, flags: Bool[Tensor, "runs*groups rollouts"]) -> FlagPerRollout:
         """Return a flag per rollout, false where masked."""
-        found: FlagPerRollout
-        found = flags.numpy(force=True).reshape(self.shape)
-        return found if self.mask is None else found & self.mask
+        whole: FlagPerRollout
+        whole = flags.numpy(force=True).reshape(self.shape)
+        return whole if self.mask is None else whole & self.mask
 
     def group_sum(self, values: PerRollout) -> PerGroup:
         """Sum over each group's rollouts."""
@@ -114,7 +114,8 @@ class StackedRollouts:
         low = high = np.ascontiguousarray(values.reshape(-1, rollouts).T)
         if self.mask is not None:
             mask = self.mask.reshape(-1, rollouts).T
-            low, high = np.where(mask, low, np.inf), np.where(mask, high, -np.inf)
+            low = np.where(mask, low, np.inf)
+            high = np.where(mask, high, -np.inf)
         low = low.min(axis=0).reshape(runs, groups)
         high = high.max(axis=0).reshape(runs, groups)
         mean = self.group_sum(values) / np.maximum(self.scored, 1)
@@ -168,6 +169,6 @@ def collapse_by_level(
     counted = runs.scored > 0
     rates = {}
     for level in np.unique(of_group).tolist():
-        own = counted & (of_group == level)
-        rates[level] = ratio((collapsed & own).sum(axis=1), own.sum(axis=1))
+        of_level = counted & (of_group == level)
+        rates[level] = ratio((collapsed & of_level).sum(axis=1), of_level.sum(axis=1))
     return rates

@@ -141,8 +141,8 @@ def group_masses(
     if not 0 <= successes <= group_size:
         raise BatchError(f"successes: expected 0 to {group_size}, got {successes}")
     rewards = kinds[kinds.sum(dim=1) == successes]
-    own = rewards, rewards.new_full((len(rewards),), 1 / len(rewards))
-    return _mean_masses(estimator, functools.partial(_drawn, kinds), own, batch_rate, inputs)
+    groups = (rewards, rewards.new_full((len(rewards),), 1 / len(rewards)))
+    return _mean_masses(estimator, functools.partial(_drawn, kinds), groups, batch_rate, inputs)
 
 
 def population_masses(
@@ -189,7 +189,7 @@ def _population(share: float) -> _Sample:
 def _mean_masses(
     estimator: Estimator,
     sample: Callable[[float], _Sample],
-    own: float | _Sample,
+    groups: float | _Sample,
     batch_rate: float | None,
     inputs: dict[str, float],
 ) -> Masses:
@@ -197,22 +197,25 @@ def _mean_masses(
 
     Args:
         sample: makes the groups of a solve rate.
-        own: the groups, or their solve rate.
+        groups: the groups, or their solve rate.
         batch_rate: that of the groups from which statistics of the batch are computed; None for
             the groups themselves.
     """
-    for name, rate in (("solve_rate", own), ("batch_rate", batch_rate)):
+    for name, rate in (("solve_rate", groups), ("batch_rate", batch_rate)):
         if isinstance(rate, (int, float)) and not 0 <= rate <= 1:
             raise BatchError(f"{name}: expected a number in [0, 1], got {rate:g}")
     references = inputs.get("ref_rewards", 0.0)
     if 0 < references < 1:
         # A weight that depends on one reference is linear in that reference's success rate.
-        wrong, right = (
-            _mean_masses(estimator, sample, own, batch_rate, {**inputs, "ref_rewards": outcome})
-            for outcome in (0.0, 1.0)
+        failing = {**inputs, "ref_rewards": 0.0}
+        solving = {**inputs, "ref_rewards": 1.0}
+        wrong = _mean_masses(estimator, sample, groups, batch_rate, failing)
+        right = _mean_masses(estimator, sample, groups, batch_rate, solving)
+        return Masses(
+            success=wrong.success + references * (right.success - wrong.success),
+            failure=wrong.failure + references * (right.failure - wrong.failure),
         )
-        return Masses(*(w + references * (r - w) for w, r in zip(wrong, right, strict=True)))
-    chosen, weights = sample(own) if isinstance(own, (int, float)) else own
+    chosen, weights = sample(groups) if isinstance(groups, (int, float)) else groups
     rewards, frequencies = chosen, weights
     if batch_rate is not None:
         # The groups themselves are too few to count in statistics of the batch.

@@ -240,14 +240,14 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
     batch = _neutral_batch(rewards, weights)
     advantages = fresh.compute(batch).sizes(batch.lengths)
     if size == "max_advantage":
-        found = advantages.max()
+        typical = advantages.max()
     else:
-        found = (advantages.mean(dim=1) * weights).sum() / (group_size + 1)
-    if found == 0:
+        typical = (advantages.mean(dim=1) * weights).sum() / (group_size + 1)
+    if typical == 0:
         raise BatchError(
             f"estimator '{estimator.name}' gives advantages of 0 alone to groups of {group_size}"
         )
-    return found.item()
+    return typical.item()
 
 
 def _neutral_batch(rewards: PerRollout, weights: Float[Tensor, " groups"]) -> GroupBatch:

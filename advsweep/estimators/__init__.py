@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
     # listing the estimators stays quick.
     if name in __all__:
         for module in ("base", "batch"):
-            found = vars(importlib.import_module(f"{__name__}.{module}"))
-            if name in found:
-                return found[name]
+            attributes = vars(importlib.import_module(f"{__name__}.{module}"))
+            if name in attributes:
+                return attributes[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

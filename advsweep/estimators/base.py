@@ -129,12 +129,12 @@ class Estimator(Component):
         """
         self._check_inputs(batch)
         mask = batch.mask
-        # Statistics of an empty batch would be NaN, and would stay in the memory for ever.
+        # Statistics of an empty batch would be NaN, and would stay in the memory.
         if mask is not None and not mask.any():
             shape = [*batch.rewards.shape]
             if self.per_token:
-                given = (getattr(batch, name) for name in sorted(PER_TOKEN))
-                shape += [next((value.shape[2] for value in given if value is not None), 1)]
+                inputs = [getattr(batch, name) for name in sorted(PER_TOKEN)]
+                shape += [next((values.shape[2] for values in inputs if values is not None), 1)]
             return Advantages(values=batch.rewards.new_zeros(shape), keep=mask.clone())
         groups = Groups(batch)
         self._check_rewards(groups)
@@ -209,11 +209,20 @@ class Estimator(Component):
             )
 
     def _check_inputs(self, batch: GroupBatch) -> None:
-        rewards = batch.rewards
+        """Refuse a batch of another form than the estimator reads."""
+        self._check_shape_of_rewards(batch.rewards)
+        if batch.mask is not None and batch.mask.dtype is not torch.bool:
+            raise BatchError(f"mask: expected booleans, got {batch.mask.dtype}")
+        for name in ("mask", "frequencies", *sorted(self.needs | self.uses)):
+            value = getattr(batch, name)
+            if value is None and name in self.needs:
+                raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
+            if value is not None and name not in COUNTERS and name != "part_weights":
+                _check_shape(name, value, batch)
+
+    def _check_shape_of_rewards(self, rewards: Any) -> None:
         if not isinstance(rewards, torch.Tensor) or rewards.ndim != 2 or not rewards.numel():
-            got = (
-                list(rewards.shape) if isinstance(rewards, torch.Tensor) else type(rewards).__name__
-            )
+            got = list(rewards.shape) if isinstance(rewards, torch.Tensor) else type(rewards).__name__
             raise BatchError(f"rewards: expected a tensor [prompts, rollouts], got {got}")
         if rewards.dtype not in (torch.float32, torch.float64):
             raise BatchError(
@@ -222,36 +231,13 @@ class Estimator(Component):
             )
         group = rewards.shape[1]
         if group < self.minimum_group or group % self.group_multiple:
-            multiple = f" and a multiple of {self.group_multiple}" * (self.group_multiple > 1)
+            multiple = ""
+            if self.group_multiple > 1:
+                multiple = f" and a multiple of {self.group_multiple}"
             raise BatchError(
                 f"estimator '{self.name}' needs at least {self.minimum_group} rollouts per "
                 f"prompt{multiple}, got {group}"
             )
-        if batch.mask is not None and batch.mask.dtype is not torch.bool:
-            raise BatchError(f"mask: expected booleans, got {batch.mask.dtype}")
-        for name in ("mask", "frequencies", *sorted(self.needs | self.uses)):
-            value = getattr(batch, name)
-            if value is None and name in self.needs:
-                raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
-            if value is None or name in COUNTERS or name == "part_weights":
-                continue
-            found = [*value.shape] if isinstance(value, torch.Tensor) else [len(value)]
-            shape: list[int | str] = [*rewards.shape[: 1 if name in PER_PROMPT else 2]]
-            if name in PER_TOKEN:
-                shape += found[2:] if len(found) == 3 else ["tokens"]
-            if name in PER_PART:
-                shape += found[2:] if len(found) == 3 else ["parts"]
-            if found != shape:
-                raise BatchError(f"{name}: expected the shape {shape}, got {found}")
-            lengths = batch.lengths
-            if name in PER_TOKEN and lengths is not None and lengths.shape == rewards.shape:
-                counted = lengths if batch.mask is None else lengths[batch.mask]
-                longest = counted.max().item() if counted.numel() else 0
-                if not longest <= found[2]:
-                    raise BatchError(
-                        f"{name}: expected at least {longest:g} tokens, which the longest rollout "
-                        f"has, got {found[2]}"
-                    )
 
     def _check_rewards(self, groups: Groups) -> None:
         """Refuse rewards for which the formula is not defined."""
@@ -275,6 +261,37 @@ class Estimator(Component):
                 f"estimator '{self.name}' reads a prompt's mean reward as its solve rate and "
                 f"needs it in [0, 1], got {low if low < 0 else high:g}; rescale the rewards"
             )
+
+
+def _check_shape(name: str, value: Tensor | tuple[str, ...], batch: GroupBatch) -> None:
+    """Refuse an input that does not have a value for each prompt, rollout, token or part."""
+    prompts, rollouts = batch.rewards.shape
+    shape = list(value.shape) if isinstance(value, torch.Tensor) else [len(value)]
+    expected: list[int | str] = [prompts] if name in PER_PROMPT else [prompts, rollouts]
+    if name in PER_TOKEN | PER_PART:
+        # The last axis may have any length.
+        any_length = "tokens" if name in PER_TOKEN else "parts"
+        expected.append(shape[2] if len(shape) == 3 else any_length)
+    if shape != expected:
+        raise BatchError(f"{name}: expected the shape {expected}, got {shape}")
+    if name in PER_TOKEN:
+        _check_token_axis(name, shape[2], batch)
+
+
+def _check_token_axis(name: str, tokens: int, batch: GroupBatch) -> None:
+    """Refuse a token axis that is shorter than the longest rollout, where lengths are known."""
+    lengths = batch.lengths
+    if lengths is None or lengths.shape != batch.rewards.shape:
+        return
+    if batch.mask is not None:
+        lengths = lengths[batch.mask]
+    longest = lengths.max().item() if lengths.numel() else 0
+    # Also refuses a length that is not a number.
+    if not longest <= tokens:
+        raise BatchError(
+            f"{name}: expected at least {longest:g} tokens, which the longest rollout has, got "
+            f"{tokens}"
+        )
 
 
 def _failed(estimator: Estimator, error: Exception, *, masked: bool) -> PluginError:

@@ -111,8 +111,8 @@ class GroupBatch:
             chosen = {n: v if v.ndim == 1 else v[rows, rollouts] for n, v in chosen.items()}
         if self.prompt_ids is not None:
             whole = range(len(self.prompt_ids))
-            places = whole[groups] if isinstance(groups, slice) else groups.tolist()
-            chosen["prompt_ids"] = tuple(self.prompt_ids[place] for place in places)
+            numbers = whole[groups] if isinstance(groups, slice) else groups.tolist()
+            chosen["prompt_ids"] = tuple(self.prompt_ids[number] for number in numbers)
         return replace(self, **chosen)
 
 

@@ -78,10 +78,10 @@ class DCPO(StatefulEstimator[_VisitMemory]):
         means = groups.mean[:, 0].double().tolist()
         variances = sigma[:, 0].double().square().tolist()
         present = [True] * len(prompts) if groups.mask is None else groups.mask.any(dim=1).tolist()
-        known = dict(self._memory.visits)
+        histories = dict(self._memory.visits)
         visits = []
         for prompt, mean, variance, counts in zip(prompts, means, variances, present, strict=True):
-            before, old_mean, old_variance = known.get(prompt, (0, 0.0, 0.0))
+            before, old_mean, old_variance = histories.get(prompt, (0, 0.0, 0.0))
             number = before + 1
             moved = before / number * (mean - old_mean) ** 2
             after = [
@@ -91,8 +91,8 @@ class DCPO(StatefulEstimator[_VisitMemory]):
             ]
             visits.append(after)
             if counts:
-                known[prompt] = after
-        self._memory = _VisitMemory(visits=known)
+                histories[prompt] = after
+        self._memory = _VisitMemory(visits=histories)
         return visits
 
 

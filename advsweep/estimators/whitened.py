@@ -210,9 +210,9 @@ class GDPO(GRPO):
                 )
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        given = groups.batch.reward_parts
-        assert given is not None
-        parts = given.to(groups.rewards).unbind(dim=2)
+        reward_parts = groups.batch.reward_parts
+        assert reward_parts is not None
+        parts = reward_parts.to(groups.rewards).unbind(dim=2)
         if len(parts) < 2:
             raise BatchError(
                 f"estimator '{self.name}' normalises each part of the reward: expected at least 2 "

@@ -228,19 +228,21 @@ class AGRAE(Wrapper):
     released: bool = option(False, help="the formula of the authors' code")
 
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
-        given = {"name": spec} if isinstance(spec, str) else spec
-        name = str(given.get("name"))
-        known = getattr(ESTIMATORS.get(name), "conventions", ()) if name in ESTIMATORS else ()
-        return {"preset": "released", **given} if self.released and "released" in known else given
+        node = {"name": spec} if isinstance(spec, str) else spec
+        name = str(node.get("name"))
+        if not self.released or name not in ESTIMATORS:
+            return node
+        presets = getattr(ESTIMATORS.get(name), "conventions", ())
+        return {"preset": "released", **node} if "released" in presets else node
 
     def _check_rewards(self, groups: Groups) -> None:
         super()._check_rewards(groups)
-        given = groups.batch.solve_rates is not None and not self.released
+        has_rates = groups.batch.solve_rates is not None and not self.released
         low, high = groups.mean_range
-        if given:
+        if has_rates:
             low, high = torch.stack(torch.aminmax(self._solve_rates(groups))).tolist()
         if not (low >= 0 and high <= 1):
-            what = "solve_rates" if given else "a prompt's mean reward as its solve rate"
+            what = "solve_rates" if has_rates else "a prompt's mean reward as its solve rate"
             raise BatchError(
                 f"estimator '{self.name}' needs {what} in [0, 1], got {low:g} to {high:g}; "
                 "rescale the rewards, or pass solve_rates"

@@ -7,7 +7,7 @@ round otherwise, as vLLM's do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -160,18 +160,18 @@ class Corrected(Objective):
             hint = nearest(self.correction, names)
             raise ConfigError(f"correction: no correction has the name '{self.correction}'; {hint}")
         options = {f.name: getattr(self, f"correction_{f.name}") for f in fields(_Resolved)}
-        given = {name: value for name, value in options.items() if value is not None}
-        if self.correction == "none" and given:
-            name, value = given.popitem()
+        changed = {name: value for name, value in options.items() if value is not None}
+        if self.correction == "none" and changed:
+            name, value = changed.popitem()
             raise ConfigError(
                 f"correction_{name}: expected null with correction=none, got {value}; "
                 f"correction=disabled is one without weights that rejects nothing"
             )
-        values = {**PRESETS.get(self.correction, {}), **given}
+        values = {**PRESETS.get(self.correction, {}), **changed}
         for name in ("low", "high", "outside"):
-            if name in given and "weight" not in values:
+            if name in changed and "weight" not in values:
                 raise ConfigError(
-                    f"correction_{name}: expected null without weights, got {given[name]}; set "
+                    f"correction_{name}: expected null without weights, got {changed[name]}; set "
                     f"correction_weight=token or sequence"
                 )
         reject = values.get("reject", {})
@@ -272,7 +272,7 @@ class Corrected(Objective):
             metrics["sampler/truncated"] = mean((changed & ~masked).double())
 
 
-def _bounds(statistic: str, given: Any) -> list[float]:
+def _bounds(statistic: str, value: Any) -> list[float]:
     """Return the bounds of a statistic: of k1 both, as ratios; of k2 and k3 the upper one.
 
     Raises:
@@ -284,14 +284,19 @@ def _bounds(statistic: str, given: Any) -> list[float]:
             f"{nearest(statistic, STATISTICS)}"
         )
     is_ratio = statistic.endswith("k1")
-    bounds = list(given) if isinstance(given, (list, tuple)) else [given]
-    if all(type(bound) in (int, float) and 0 < bound < math.inf for bound in bounds):
+    bounds = list(value) if isinstance(value, (list, tuple)) else [value]
+    if _are_positive(bounds):
         bounds = [float(bound) for bound in bounds]
+        if not is_ratio and len(bounds) == 1:
+            return bounds
         if is_ratio and len(bounds) == 1:
             bounds = [1 / bounds[0], bounds[0]]
         if is_ratio and len(bounds) == 2 and bounds[0] <= 1 <= bounds[1]:
             return bounds
-        if not is_ratio and len(bounds) == 1:
-            return bounds
     expected = "[low, high] with 0 < low <= 1 <= high" if is_ratio else "a number above 0"
-    raise ConfigError(f"correction_reject.{statistic}: expected {expected}, got {given!r}")
+    raise ConfigError(f"correction_reject.{statistic}: expected {expected}, got {value!r}")
+
+
+def _are_positive(bounds: Sequence[Any]) -> bool:
+    """Whether all bounds are finite numbers above 0."""
+    return all(type(bound) in (int, float) and 0 < bound < math.inf for bound in bounds)

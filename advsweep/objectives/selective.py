@@ -53,13 +53,13 @@ class ClipCov(Clipped):
     def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         loss, stopped = self._surrogate(inputs, metrics)
         covariances = _covariances(inputs)
-        found = (covariances > self.cov_low) & (covariances < self.cov_high)
-        found = found & ~stopped & inputs.completion_mask
-        # By digits of log π, whatever its size, and by the token's place where these are equal.
-        places = inputs.completion_mask.flatten(-2).cumsum(dim=-1).view_as(found)
+        inside = (covariances > self.cov_low) & (covariances < self.cov_high)
+        eligible = inside & ~stopped & inputs.completion_mask
+        # By digits of log π, whatever its size, and by the token's position where these are equal.
+        positions = inputs.completion_mask.flatten(-2).cumsum(dim=-1).view_as(eligible)
         mantissas = inputs.log_probs.detach().double().frexp().mantissa
-        digits = (mantissas * 4096 + places * 0.6180339887).frac().abs()
-        drawn = found & _first(digits.where(found, math.inf), _count(self.fraction, inputs))
+        digits = (mantissas * 4096 + positions * 0.6180339887).frac().abs()
+        drawn = eligible & _first(digits.where(eligible, math.inf), _count(self.fraction, inputs))
         metrics["loss/cov_fraction"] = share(drawn, inputs)
         return loss.where(~drawn, 0.0)
 

@@ -113,8 +113,12 @@ class Collected:
     @property
     def inputs(self) -> dict[str, Any]:
         """The fields of `GroupBatch` that the policy provides."""
-        names = ("ref_rewards", "greedy_rewards", "solve_rates")
-        return {name: own for name in names if (own := getattr(self, name)) is not None}
+        inputs = {
+            "ref_rewards": self.ref_rewards,
+            "greedy_rewards": self.greedy_rewards,
+            "solve_rates": self.solve_rates,
+        }
+        return {name: values for name, values in inputs.items() if values is not None}
 
     def rows(self, drawn: int) -> Int[Tensor, " rows"]:
         """Return the numbers of the rollouts trained on among all drawn, group after group.

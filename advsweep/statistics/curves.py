@@ -17,7 +17,7 @@ from advsweep.statistics.association import correlation_interval
 from advsweep.statistics.intervals import LEVEL, ROUNDING, Estimate, as_pairs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,11 @@ def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None
     if groups is not None and len(groups) != all_x.size:
         raise AdvsweepError(f"expected a group for each of {all_x.size} points, got {len(groups)}")
     whole = np.isfinite(all_x) & np.isfinite(all_y)
-    xs, ys = all_x[whole], all_y[whole]
-    n, count, of = xs.size, 1, ""
-    own = np.zeros(n, dtype=np.int64)
-    if groups is not None:
-        places: dict[Hashable, int] = {}
-        own[:] = [
-            places.setdefault(group, len(places))
-            for group, is_whole in zip(groups, whole, strict=True)
-            if is_whole
-        ]
-        count, of = len(places), f" of {counted(len(places), 'group')}"
+    xs = all_x[whole]
+    ys = all_y[whole]
+    n = xs.size
+    numbers, count = _number_groups(groups, whole)
+    of = "" if groups is None else f" of {counted(count, 'group')}"
     # Each group's intercept takes one degree of freedom, and so does the slope.
     freedom = n - count - 1
     if freedom < 1:
@@ -90,14 +84,19 @@ def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None
             f"{counted(n, 'point')}{of}: a line with an interval needs at least {count + 2}"
         )
     x_mean, y_mean = float(xs.mean()), float(ys.mean())
-    dx, dy = xs - x_mean, ys - y_mean
-    if groups is not None:
-        dx, dy = (v - (np.bincount(own, v) / np.bincount(own))[own] for v in (xs, ys))
+    if groups is None:
+        dx = xs - x_mean
+        dy = ys - y_mean
+    else:
+        dx = _centred(xs, numbers)
+        dy = _centred(ys, numbers)
     if np.abs(dx).max() <= ROUNDING * np.abs(xs).max():
         raise FitError(
             f"all {n} points{of} have the same x ({xs[0]:.4g}), so that no line is theirs"
         )
-    x_spread, y_spread, largest = float(dx @ dx), float(dy @ dy), float(np.abs(ys).max())
+    x_spread = float(dx @ dx)
+    y_spread = float(dy @ dy)
+    largest = float(np.abs(ys).max())
     flat = float(np.ptp(dy)) <= ROUNDING * largest
     # Equal y differ in their last bits after centring, which are no slope.
     slope = 0.0 if flat else float(dx @ dy) / x_spread
@@ -126,6 +125,32 @@ def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None
         _x_spread=x_spread,
         _half_width=half_width,
     )
+
+
+def _number_groups(
+    groups: Sequence[Hashable] | None, whole: Bool[np.ndarray, " points"]
+) -> tuple[Int[np.ndarray, " whole"], int]:
+    """Return the number of each whole point's group, from 0, and how many groups there are.
+
+    Args:
+        whole: whether a point has two finite values.
+    """
+    if groups is None:
+        return np.zeros(int(whole.sum()), dtype=np.int64), 1
+    numbers: dict[Hashable, int] = {}
+    of_points = []
+    for group, is_whole in zip(groups, whole, strict=True):
+        if is_whole:
+            of_points.append(numbers.setdefault(group, len(numbers)))
+    return np.array(of_points, dtype=np.int64), len(numbers)
+
+
+def _centred(
+    values: Float[np.ndarray, " points"], numbers: Int[np.ndarray, " points"]
+) -> Float[np.ndarray, " points"]:
+    """Return the differences to the mean of each point's group."""
+    means = np.bincount(numbers, values) / np.bincount(numbers)
+    return np.asarray(values - means[numbers])
 
 
 def _r_squared(correlation: float, n: int) -> Estimate:

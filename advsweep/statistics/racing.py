@@ -8,12 +8,10 @@ left would settle it.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from scipy import special
 
@@ -68,7 +66,8 @@ def judge_duel(differences: Sequence[float], *, alpha: float, margin: float, mos
     if not looks:
         return Duel(looks, DuelVerdict.OPEN, is_racing=True, missing=None)
     n, last = len(differences), looks[-1]
-    if (verdict := judge(last.low, last.high)) is not DuelVerdict.OPEN:
+    verdict = judge(last.low, last.high)
+    if verdict is not DuelVerdict.OPEN:
         return Duel(looks, verdict, is_racing=False, missing=0)
     missing = None
     for later in range(n + 1, most + 1):
@@ -162,62 +161,118 @@ def judge_race(
         values: [arms][seeds], the baseline first; each arm has as many as the race has at most.
         lower: whether lower values are better.
     """
-    arms, most = len(values), len(values[0])
-    known: list[list[Any]] = [
-        [*itertools.takewhile(lambda value: value is not None, own)] for own in values
+    race = _Race.of(values, margin=margin, alpha=alpha, lower=lower)
+    places = {arm: race.place(arm) for arm in range(race.arms)}
+    targets = {arm: race.targets(arm) for arm in range(race.arms) if places[arm] is not Place.WORSE}
+    wanted = [0] * race.arms
+    for arm, by_other in targets.items():
+        if by_other:
+            # What settles it soonest comes first; the other arm needs the same seeds.
+            soonest = min(by_other.values())
+            for each in (arm, *by_other):
+                wanted[each] = max(wanted[each], soonest)
+    return [
+        Standing(
+            seeds=len(race.values[arm]),
+            place=places[arm],
+            to_baseline=race.to_baseline.get(arm),
+            to_leader=race.to_leader.get(arm),
+            is_racing=bool(targets.get(arm)),
+            wanted=wanted[arm],
+            failed=sum(not math.isfinite(value) for value in race.values[arm]),
+        )
+        for arm in range(race.arms)
     ]
-    seeds = [len(own) for own in known]
 
-    def compare(arm: int, other: int) -> Duel:
-        level = level_of(arms, alpha, baseline=0 in (arm, other))
-        pairs = zip(known[arm], known[other], strict=False)
-        differences = [d for a, b in pairs if math.isfinite(d := a - b)]
-        return judge_duel(differences, alpha=level, margin=margin, most=most)
 
-    to_baseline = {arm: compare(arm, 0) for arm in range(1, arms)}
+@dataclass(frozen=True)
+class _Race:
+    """The comparisons of a race; arm 0 is the baseline.
 
-    def lead(arm: int) -> float:
-        looks = to_baseline[arm].looks if arm else ()
-        return (-1 if lower else 1) * looks[-1].mean if looks else 0.0
+    Attributes:
+        values: of each arm, the values up to the first one that is not known yet.
+        most: the most seeds of an arm.
+        first: the first look that can settle anything, so that each arm has as many seeds.
+        worse: what a comparison shows if the arm is worse than the other.
+        to_baseline, to_leader: the difference of each other arm to them.
+    """
 
-    leader = max(range(arms), key=lead)
-    to_leader = {arm: compare(arm, leader) for arm in range(arms) if arm != leader}
-    worse = DuelVerdict.ABOVE if lower else DuelVerdict.BELOW
-    duels = [*to_baseline.items(), *to_leader.items()]
-    beaten = {arm for arm, duel in duels if duel.verdict is worse and arm != leader}
-    # Nothing can be settled earlier, so that each arm has as many seeds.
-    first = first_look(level_of(arms, alpha, baseline=True))
-    racing = set()
-    wanted = [0] * arms
-    for arm in set(range(arms)) - beaten:
+    values: Sequence[Sequence[float]]
+    most: int
+    first: int
+    worse: DuelVerdict
+    leader: int
+    to_baseline: Mapping[int, Duel]
+    to_leader: Mapping[int, Duel]
+
+    @classmethod
+    def of(cls, values: Sequence[Values], *, margin: float, alpha: float, lower: bool) -> _Race:
+        """Compare every arm with the baseline and with the leader; see `judge_race`."""
+        arms, most = len(values), len(values[0])
+        complete = [_until_unknown(of_arm) for of_arm in values]
+
+        def compare(arm: int, other: int) -> Duel:
+            level = level_of(arms, alpha, baseline=0 in (arm, other))
+            pairs = zip(complete[arm], complete[other], strict=False)
+            differences = [value - of_other for value, of_other in pairs]
+            finite = [difference for difference in differences if math.isfinite(difference)]
+            return judge_duel(finite, alpha=level, margin=margin, most=most)
+
+        def lead(arm: int) -> float:
+            looks = to_baseline[arm].looks if arm else ()
+            if not looks:
+                return 0.0
+            return -looks[-1].mean if lower else looks[-1].mean
+
+        to_baseline = {arm: compare(arm, 0) for arm in range(1, arms)}
+        leader = max(range(arms), key=lead)
+        return cls(
+            values=complete,
+            most=most,
+            first=first_look(level_of(arms, alpha, baseline=True)),
+            worse=DuelVerdict.ABOVE if lower else DuelVerdict.BELOW,
+            leader=leader,
+            to_baseline=to_baseline,
+            to_leader={arm: compare(arm, leader) for arm in range(arms) if arm != leader},
+        )
+
+    @property
+    def arms(self) -> int:
+        """The number of arms."""
+        return len(self.values)
+
+    def duels(self, arm: int) -> dict[int, Duel]:
+        """Return the comparisons of an arm, by the other arm."""
+        duels = {0: self.to_baseline.get(arm), self.leader: self.to_leader.get(arm)}
+        return {other: duel for other, duel in duels.items() if duel is not None}
+
+    def place(self, arm: int) -> Place:
+        """Return how an arm stands against the best."""
+        if arm == self.leader:
+            return Place.BEST
+        if any(duel.verdict is self.worse for duel in self.duels(arm).values()):
+            return Place.WORSE
+        return Place.EQUAL if self.to_leader[arm].verdict is DuelVerdict.EQUAL else Place.OPEN
+
+    def targets(self, arm: int) -> dict[int, int]:
+        """Return the seeds that an arm is to have next, by the arm that it is compared with."""
         targets = {}
-        for other, duel in {0: to_baseline.get(arm), leader: to_leader.get(arm)}.items():
-            shared = min(seeds[arm], seeds[other])
-            all_fail = duel is not None and shared >= first and not duel.looks
-            if duel is None or not duel.is_racing or shared == most or all_fail:
+        for other, duel in self.duels(arm).items():
+            shared = min(len(self.values[arm]), len(self.values[other]))
+            all_failed = shared >= self.first and not duel.looks
+            if not duel.is_racing or shared == self.most or all_failed:
                 continue
             # Half of what should do, as that is uncertain and a look costs nothing.
             step = max(1, (duel.missing or 1) // 2)
-            targets[other] = min(most, max(first, shared + step))
-        if targets:
-            racing.add(arm)
-            # What settles it soonest comes first; the other arm needs the same seeds.
-            for each in (arm, *targets):
-                wanted[each] = max(wanted[each], min(targets.values()))
+            targets[other] = min(self.most, max(self.first, shared + step))
+        return targets
 
-    places = {leader: Place.BEST}
-    for arm, duel in to_leader.items():
-        is_equal = duel.verdict is DuelVerdict.EQUAL
-        places[arm] = Place.WORSE if arm in beaten else Place.EQUAL if is_equal else Place.OPEN
-    return [
-        Standing(
-            seeds=seeds[arm],
-            place=places[arm],
-            to_baseline=to_baseline.get(arm),
-            to_leader=to_leader.get(arm),
-            is_racing=arm in racing,
-            wanted=wanted[arm],
-            failed=sum(not math.isfinite(value) for value in known[arm]),
-        )
-        for arm in range(arms)
-    ]
+
+def _until_unknown(values: Values) -> list[float]:
+    """Return the values of an arm up to the first one that is not known yet."""
+    complete: list[float] = []
+    for value in values:
+        if value is None:
+            break
+        complete.append(value)
+    return complete
