@@ -132,7 +132,8 @@ def _train_stack(
             stack.keep([slot.index for slot in active])
             for index, slot in enumerate(active):
                 slot.index = index
-        slots, step = active, step + 1
+        slots = active
+        step += 1
         if not slots:
             return
         for slot, outcome in zip(slots, stack.step(step), strict=True):
@@ -286,8 +287,6 @@ class TokenStatistics:
 
         The KL is left out: it is measured once all answers are there.
         """
-        names = ("lengths", "surprisal", "entropy", "certainty")
-        sums = {name: torch.cat([getattr(part, name).cpu() for part in parts]) for name in names}
         tokens = {}
         for name in parts[0].tokens:
             of_parts = [part.tokens[name].cpu() for part in parts]
@@ -296,7 +295,13 @@ class TokenStatistics:
                 torch.nn.functional.pad(values, (0, width - values.shape[1])) for values in of_parts
             ]
             tokens[name] = torch.cat(padded)
-        return cls(**sums, tokens=tokens)
+        return cls(
+            lengths=torch.cat([part.lengths.cpu() for part in parts]),
+            surprisal=torch.cat([part.surprisal.cpu() for part in parts]),
+            entropy=torch.cat([part.entropy.cpu() for part in parts]),
+            certainty=torch.cat([part.certainty.cpu() for part in parts]),
+            tokens=tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -335,17 +340,23 @@ def score(
         truncated: as in `Scores`.
         rng, base_rate: randomness of the verdicts and the base's solve rate, for a control.
     """
-    task, read = run.task, run.estimator.needs | run.estimator.uses
+    task = run.task
+    read = run.estimator.needs | run.estimator.uses
     outcomes = run.control.verdicts(task.score(problems, texts), rng, base_rate)
-    shown = texts, outcomes, np.asarray(lengths, dtype=np.float64)
-    answers = task.answers(problems, texts) if "answered" in read else None
-    parts = task.reward_parts(*shown) if "reward_parts" in read else None
+    sizes = np.asarray(lengths, dtype=np.float64)
+    answered = None
+    if "answered" in read:
+        answers = task.answers(problems, texts)
+        answered = torch.tensor([answer is not None for answer in answers])
+    parts = None
+    if "reward_parts" in read:
+        parts = torch.from_numpy(task.reward_parts(texts, outcomes, sizes)).float()
     return Scores(
-        rewards=torch.from_numpy(task.rewards(*shown)).float(),
+        rewards=torch.from_numpy(task.rewards(texts, outcomes, sizes)).float(),
         outcomes=torch.from_numpy(outcomes).float(),
         truncated=torch.as_tensor(truncated),
-        answered=None if answers is None else torch.tensor([a is not None for a in answers]),
-        parts=None if parts is None else torch.from_numpy(parts).float(),
+        answered=answered,
+        parts=parts,
     )
 
 
@@ -368,7 +379,10 @@ class LanguageSource:
         self._statistics: list[TokenStatistics] = []
 
     def _repeated(self, problems: Sequence[Problem]) -> list[Problem]:
-        return [problem for problem in problems for _ in range(self._run.drawn_size)]
+        repeated: list[Problem] = []
+        for problem in problems:
+            repeated += [problem] * self._run.drawn_size
+        return repeated
 
     def _add(
         self, problems: Sequence[Problem], scores: Scores, statistics: TokenStatistics
@@ -412,10 +426,11 @@ class LanguageSource:
 
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as an estimator sees them."""
-        statistics, rewards = TokenStatistics.join(self._statistics), self._grouped("rewards")
+        statistics = TokenStatistics.join(self._statistics)
+        rewards = self._grouped("rewards")
         assert rewards is not None
-        scored, parts = ~rewards.isnan(), self._grouped("parts")
-
+        scored = ~rewards.isnan()
+        parts = self._grouped("parts")
         tokens: dict[str, Any] = {
             name: rows.view(*rewards.shape, -1) for name, rows in statistics.tokens.items()
         }
@@ -459,20 +474,26 @@ def collect_and_weigh(
     advantages = compute_advantages(estimator, drawn, collected)
     weighed = time.perf_counter()
     if run.rollout.mask_truncated and drawn.truncated is not None:
-        keep, cut_off = advantages.keep, drawn.truncated.flatten()[collected.rows(run.drawn_size)]
-        whole = keep & ~cut_off.view(keep.shape)
-        # Metrics of advantages are of what the loss has; zeros stay in its means over rollouts.
-        inside = whole[..., None] if advantages.per_token else whole
-        values = torch.where(inside, advantages.values, 0.0)
-        advantages = replace(advantages, values=values, keep=whole, counted=keep)
+        cut_off = drawn.truncated.flatten()[collected.rows(run.drawn_size)]
+        advantages = _without(advantages, cut_off.view(advantages.keep.shape))
     (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
-    rate = {"control/rate": base_rate} if run.control.base_samples else {}
-    metrics |= rate | {
+    if run.control.base_samples:
+        metrics["control/rate"] = base_rate
+    metrics |= {
         ROLLOUT_SECONDS: complete - started - source.reward_seconds,
         REWARD_SECONDS: source.reward_seconds,
         ESTIMATOR_SECONDS: weighed - complete,
     }
     return collected, advantages, metrics
+
+
+def _without(advantages: Advantages, cut_off: Bool[Tensor, "groups rollouts"]) -> Advantages:
+    """Leave rollouts out of the loss; they still count in means over rollouts."""
+    whole = advantages.keep & ~cut_off
+    # Metrics of advantages are of what the loss has; zeros stay in its means over rollouts.
+    inside = whole[..., None] if advantages.per_token else whole
+    values = torch.where(inside, advantages.values, 0.0)
+    return replace(advantages, values=values, keep=whole, counted=advantages.keep)
 
 
 def metrics_of_rollouts(
