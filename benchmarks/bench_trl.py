@@ -192,7 +192,7 @@ def train_both(run: Run, folder: Path) -> tuple[dict[str, list[float]], dict[str
 
     our_trainer.EstimatorTrainer._compute_loss = recorded  # type: ignore[method-assign]
     clocks.timed(training_loop, "compute_advantages", JUDGING)
-    clocks.timed(training_loop, "metrics_of_rollouts", JUDGING)
+    clocks.timed(training_loop, "stacked_rollout_metrics", JUDGING)
     clocks.timed(StatisticsRecorder, "__call__", SIGNALS)
     clocks.timed(StatisticsRecorder, "statistics", SIGNALS)
 

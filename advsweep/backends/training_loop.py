@@ -324,37 +324,49 @@ class Scores:
     parts: Float[Tensor, "rows parts"] | None = None
 
 
+@dataclass(frozen=True)
+class Answers:
+    """Completions to score.
+
+    Attributes:
+        lengths: tokens of each completion.
+        truncated: as in `Scores`.
+    """
+
+    texts: Sequence[str]
+    lengths: Sequence[float] | Float[Tensor, " rows"]
+    truncated: Sequence[bool] | Bool[Tensor, " rows"]
+
+
 def score(
     run: Run,
     problems: Sequence[Problem],
-    texts: Sequence[str],
-    lengths: Sequence[float] | Float[Tensor, " rows"],
-    truncated: Sequence[bool] | Bool[Tensor, " rows"],
+    answers: Answers,
+    *,
     rng: np.random.Generator,
     base_rate: float,
 ) -> Scores:
     """Verify completions, each of a problem, and compute their rewards.
 
     Args:
-        lengths: tokens of each completion.
-        truncated: as in `Scores`.
         rng, base_rate: randomness of the verdicts and the base's solve rate, for a control.
     """
     task = run.task
     read = run.estimator.needs | run.estimator.uses
+    texts = answers.texts
     outcomes = run.control.verdicts(task.score(problems, texts), rng, base_rate)
-    sizes = np.asarray(lengths, dtype=np.float64)
+    sizes = np.asarray(answers.lengths, dtype=np.float64)
     answered = None
     if "answered" in read:
-        answers = task.answers(problems, texts)
-        answered = torch.tensor([answer is not None for answer in answers])
+        parsed = task.answers(problems, texts)
+        answered = torch.tensor([answer is not None for answer in parsed])
     parts = None
     if "reward_parts" in read:
         parts = torch.from_numpy(task.reward_parts(texts, outcomes, sizes)).float()
     return Scores(
         rewards=torch.from_numpy(task.rewards(texts, outcomes, sizes)).float(),
         outcomes=torch.from_numpy(outcomes).float(),
-        truncated=torch.as_tensor(truncated),
+        truncated=torch.as_tensor(answers.truncated),
         answered=answered,
         parts=parts,
     )
@@ -476,7 +488,11 @@ def collect_and_weigh(
     if run.rollout.mask_truncated and drawn.truncated is not None:
         cut_off = drawn.truncated.flatten()[collected.rows(run.drawn_size)]
         advantages = _without(advantages, cut_off.view(advantages.keep.shape))
-    (metrics,) = metrics_of_rollouts([run], source, collected, drawn, advantages, [advantages.info])
+    (metrics,) = stacked_rollout_metrics(
+        step_rollouts([run], source, collected, drawn, advantages),
+        [advantages.info],
+        verifier_free=[run.estimator.verifier_free],
+    )
     if run.control.base_samples:
         metrics["control/rate"] = base_rate
     metrics |= {
@@ -496,25 +512,21 @@ def _without(advantages: Advantages, cut_off: Bool[Tensor, "groups rollouts"]) -
     return replace(advantages, values=values, keep=whole, counted=advantages.keep)
 
 
-def metrics_of_rollouts(
+def step_rollouts(
     runs: Sequence[Run],
     source: Any,
     collected: Collected,
     drawn: GroupBatch,
     advantages: Advantages,
-    infos: Sequence[Mapping[str, float]],
-    *,
-    brief: bool = False,
-) -> list[dict[str, float]]:
-    """Return the metrics of a step's rollouts, for each run of a stack.
+) -> StepRollouts:
+    """Return the rollouts of a step of a stack's runs, for its metrics.
 
     Args:
         source: drew the groups; also has their `outcomes`, `levels` and `references`.
         drawn: all groups drawn.
-        infos, brief: as in `stacked_rollout_metrics`.
     """
     first = runs[0]
-    step = StepRollouts(
+    return StepRollouts(
         batch=drawn,
         advantages=advantages,
         groups=collected.groups if len(runs) == 1 else None,
@@ -528,8 +540,6 @@ def metrics_of_rollouts(
         last_turn=collected.last_turn,
         graded=not all(run.task.is_binary for run in runs),
     )
-    verifier_free = [run.estimator.verifier_free for run in runs]
-    return stacked_rollout_metrics(step, infos, verifier_free=verifier_free, brief=brief)
 
 
 def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Collected) -> Advantages:

@@ -27,7 +27,8 @@ from advsweep.backends.bandit.update import (
     rollout_means,
 )
 from advsweep.backends.step_changes import KL_STEP, peak_memory
-from advsweep.backends.training_loop import compute_advantages, metrics_of_rollouts
+from advsweep.backends.training_loop import compute_advantages, step_rollouts
+from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators.batch import Advantages
 from advsweep.names import (
@@ -140,8 +141,11 @@ class BanditStack:
             # Unknown for every run, so that a run has the same numbers in any stack.
             bandits.weights[CHANGE_SUMS][:, 0 if is_tracked else slice(None)] = torch.nan
             trained = [{} for _ in bandits.runs]
-        metrics = metrics_of_rollouts(
-            bandits.runs, source, collected, drawn, advantages, infos, brief=brief
+        metrics = stacked_rollout_metrics(
+            step_rollouts(bandits.runs, source, collected, drawn, advantages),
+            infos,
+            verifier_free=[run.estimator.verifier_free for run in bandits.runs],
+            brief=brief,
         )
         times = {
             REWARD_SECONDS: 0.0,

@@ -29,6 +29,7 @@ from advsweep.backends.tiny.weights import (
     unflatten,
 )
 from advsweep.backends.training_loop import (
+    Answers,
     LanguageSource,
     Scores,
     TokenStatistics,
@@ -313,11 +314,13 @@ class _Source(LanguageSource):
         scores = score(
             self._run,
             problems if greedy else self._repeated(problems),
-            decode(rollouts.tokens.numpy(), self._task),
-            rollouts.lengths,
-            last != self._task.eos_id,
-            self._control_rng,
-            self._base_rate,
+            Answers(
+                texts=decode(rollouts.tokens.numpy(), self._task),
+                lengths=rollouts.lengths,
+                truncated=last != self._task.eos_id,
+            ),
+            rng=self._control_rng,
+            base_rate=self._base_rate,
         )
         self.reward_seconds += time.perf_counter() - started
         return rollouts, scores

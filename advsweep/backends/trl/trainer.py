@@ -25,7 +25,7 @@ from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, peak_memory
-from advsweep.backends.training_loop import TokenStatistics, collect_and_weigh, score
+from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl.config import generation_of, hf_model
 from advsweep.backends.trl.ends import Ends, until_stop
 from advsweep.backends.trl.sampling import (
@@ -228,27 +228,15 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         texts, statistics = sampler.complete(problems, temperature, seed)
         lengths = statistics.lengths.tolist()
         # Whether they are cut off does not matter: they are not trained on.
-        return self._judge(problems, texts, lengths, [False] * len(texts))
+        return self._judge(problems, Answers(texts, lengths, [False] * len(texts)))
 
-    def _judge(
-        self,
-        problems: Sequence[Problem],
-        texts: Sequence[str],
-        lengths: Sequence[float],
-        truncated: Sequence[bool],
-    ) -> Float[Tensor, " rows"]:
+    def _judge(self, problems: Sequence[Problem], answers: Answers) -> Float[Tensor, " rows"]:
         """Verify completions and return their rewards; see `training_loop.score`."""
         started = time.perf_counter()
         buffer = self.step_buffer
         assert buffer.control_rng is not None
         buffer.scores = score(
-            self._run,
-            problems,
-            texts,
-            lengths,
-            truncated,
-            rng=buffer.control_rng,
-            base_rate=self.base_rate,
+            self._run, problems, answers, rng=buffer.control_rng, base_rate=self.base_rate
         )
         buffer.reward_seconds += time.perf_counter() - started
         return buffer.scores.rewards
@@ -284,7 +272,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         texts = [until_stop(_text_of(answer), self.ends.stop) for answer in completions]
         lengths = [len(tokens) for tokens in completion_ids]
         truncated = [self.ends.is_truncated(tokens) for tokens in completion_ids]
-        rewards: list[float] = self._judge(problem, texts, lengths, truncated).tolist()
+        rewards: list[float] = self._judge(problem, Answers(texts, lengths, truncated)).tolist()
         return rewards
 
     # Updates
