@@ -142,7 +142,8 @@ def _check_complete(config: Mapping[str, Any]) -> None:
 
 def _build_external(parts: Mapping[str, Any], *, follows_seed: bool) -> Run:
     """Build a run that a program apart from advsweep trains."""
-    backend, control = parts["backend"], parts["control"]
+    backend = parts["backend"]
+    control = parts["control"]
     if follows_seed:
         raise ConfigError(
             f"task.seed: expected an integer with backend '{backend.name}', whose "
@@ -319,7 +320,9 @@ def _check_verdicts_are_read(run: Run) -> None:
 
 def _check_support(run: Run) -> None:
     """Refuse a run that needs more than its backend supports: the table of `Can`."""
-    rollout, task, control = run.rollout, run.task, run.control
+    rollout = run.rollout
+    task = run.task
+    control = run.control
     reset = run.optimizer.reset_every
     renewed = run.objective.plain().get("renew_every", 0)
     stop = run.generation.plain().get("stop")

@@ -78,7 +78,8 @@ class TinyModel(Component):
             raise ConfigError(
                 f"kv_heads: expected a divisor of heads = {self.heads}, got {self.kv_heads}"
             )
-        random, mistaken = self.random_share or 0.0, self.left_to_right_share or 0.0
+        random = self.random_share or 0.0
+        mistaken = self.left_to_right_share or 0.0
         if random + mistaken > 1:
             raise ConfigError(
                 f"left_to_right_share: expected at most 1 - random_share = "
@@ -111,7 +112,8 @@ class TinyModel(Component):
         Raises:
             ConfigError: the shares are more than 1 together.
         """
-        random, mistaken = self.random_share, self.left_to_right_share
+        random = self.random_share
+        mistaken = self.left_to_right_share
         if not isinstance(task, SymbolTask) or None not in (random, mistaken):
             return self
         theirs = task.corpus_shares

@@ -62,11 +62,14 @@ class ChangeMeter:
     def measure(self) -> dict[str, float]:
         """Return the metrics of the step that has just ended."""
         last = self._flat()
-        change, total, before = last - self._last, last - self._base, self._change
+        change = last - self._last
+        total = last - self._base
+        before = self._change
         sums = [_dot(total, total), _dot(change, change)]
         if before is not None:
             sums += [_dot(change, before), _dot(before, before)]
-        self._last, self._change = last, change
+        self._last = last
+        self._change = change
         return change_metrics(*torch.stack(sums).tolist())
 
     def state(self) -> dict[str, Tensor]:

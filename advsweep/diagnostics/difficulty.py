@@ -74,8 +74,10 @@ def weight_noise(
     bins = (*rollouts.shape[:-1], size + 1)
     cells = _cells(successes, rollouts, size)
     # Groups with the same number of successes share a cell; their mean weight is w(k).
-    groups, sums = _tally(cells, rollouts > 0, bins), _tally(cells, weights, bins)
-    mixed, mixed_sums = groups[..., 1:-1], sums[..., 1:-1]
+    groups = _tally(cells, rollouts > 0, bins)
+    sums = _tally(cells, weights, bins)
+    mixed = groups[..., 1:-1]
+    mixed_sums = sums[..., 1:-1]
     if not mixed.any():
         nothing = np.full(bins[:-1], np.nan)
         return WeightNoise(nothing, nothing)
@@ -186,7 +188,8 @@ def solve_rate_histogram(
             nearest number out of `size`; a group without scorable rollouts does not count.
         size: G; above 16 numbers are merged, and share K is that of groups that solved K/16.
     """
-    size, counted = min(size, BINS), rollouts > 0
+    size = min(size, BINS)
+    counted = rollouts > 0
     cells = _cells(successes, rollouts, size)
     groups = _tally(cells, counted, (*rollouts.shape[:-1], size + 1))
     shares: Float[np.ndarray, "*runs bins"] = groups / np.maximum(

@@ -60,7 +60,8 @@ class StackedRollouts:
         mask: Bool[Tensor, "runs*groups rollouts"] | None = None,
         runs: int = 1,
     ) -> None:
-        groups, rollouts = len(values) // runs, values.shape[1]
+        groups = len(values) // runs
+        rollouts = values.shape[1]
         self.shape = (runs, groups, rollouts)
         self._starts = np.arange(0, runs * groups * rollouts, rollouts)
         self.scored: CountPerGroup = np.full((runs, groups), rollouts)

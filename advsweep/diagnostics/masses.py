@@ -216,7 +216,8 @@ def _mean_masses(
             failure=wrong.failure + references * (right.failure - wrong.failure),
         )
     chosen, weights = sample(groups) if isinstance(groups, (int, float)) else groups
-    rewards, frequencies = chosen, weights
+    rewards = chosen
+    frequencies = weights
     if batch_rate is not None:
         # The groups themselves are too few to count in statistics of the batch.
         rest, others = sample(batch_rate)

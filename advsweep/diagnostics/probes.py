@@ -111,7 +111,8 @@ def groups_kept(policy: RolloutPolicy, groups: PerRollout, prompts: int) -> tupl
     """
     if policy.keeps_all or policy.selects:
         return groups, ""
-    kept, reason = [], ""
+    kept = []
+    reason = ""
     for group in groups:
         try:
             collected = policy.collect(_OneGroup(group), prompts)

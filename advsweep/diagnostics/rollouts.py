@@ -367,7 +367,8 @@ def _graded_metrics(rollouts: _Rollouts, graded: bool | None) -> _Metrics:
 
 def _solved_metrics(rollouts: _Rollouts) -> _Table:
     """Return how many groups have each number of successes."""
-    runs, solved = rollouts.runs, rollouts.solved
+    runs = rollouts.runs
+    solved = rollouts.solved
     unsolved = (runs.scored > 0) & (solved == 0)
     metrics: _Table = {"prompts/fully_unsolved": unsolved.sum(axis=1)}
     shares = difficulty.solve_rate_histogram(solved, runs.scored, runs.shape[2])
@@ -390,7 +391,8 @@ def _entropy_metrics(rollouts: _Rollouts) -> _Table:
 
 def _advantage_metrics(rollouts: _Rollouts, advantages: Advantages) -> _Metrics:
     """Return the metrics of advantages, masses and weights, of the rollouts trained on."""
-    runs, lengths = rollouts.runs, rollouts.batch.lengths
+    runs = rollouts.runs
+    lengths = rollouts.batch.lengths
     values = runs.numbers(advantages.rollout_means(lengths))
     sizes = np.abs(values)
     if advantages.per_token:

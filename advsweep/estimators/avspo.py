@@ -115,7 +115,8 @@ class AVSPO(StatefulEstimator[_Memory]):
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.preset == "released":
             return self._released(groups, info)
-        mean, sigma = groups.mean, groups.std()
+        mean = groups.mean
+        sigma = groups.std()
         collapsed = sigma < self.eps_acr
         mean_reward = groups.rollout_mean(groups.rewards)
         acr = groups.group_mean(collapsed)
@@ -146,7 +147,8 @@ class AVSPO(StatefulEstimator[_Memory]):
             "triggered": float(uniform),
             "virtual": float(uniform),
         }
-        centred, augmented = groups.centred, groups
+        centred = groups.centred
+        augmented = groups
         if uniform:
             virtual = groups.rewards.new_full((len(groups.rewards), 1), 1.0 - low)
             augmented = _joined(groups, virtual, torch.ones_like(virtual, dtype=torch.bool))

@@ -103,8 +103,10 @@ class Estimator(Component):
         super().__init_subclass__()
         row = CATALOGUE["estimators"].get(vars(cls).get("name"), {})
         if row and cls.__module__.startswith("advsweep."):
-            cls.family, cls.formula = row["family"], row["formula"]
-            cls.paper, cls.equation = row["paper"], row["equation"]
+            cls.family = row["family"]
+            cls.formula = row["formula"]
+            cls.paper = row["paper"]
+            cls.equation = row["equation"]
             cls.provenance = tuple(map(Provenance, row["defaults"]))
             cls.released_options = tuple(row.get("released", ()))
             cls.released_code = row.get("released_code", "")

@@ -266,7 +266,8 @@ class GRPO(StatefulEstimator[Moments]):
 def _standardise_as_frameworks(groups: Groups, std: Std, eps: float) -> PerRollout:
     # TRL 1.16's operations one by one (GRPOTrainer._generate_and_score_completions and its
     # nanstd): another order of the same sums rounds differently, and torch.std does.
-    rewards, mask = groups.rewards, groups.mask
+    rewards = groups.rewards
+    mask = groups.mask
     if mask is not None:
         rewards = torch.where(mask, rewards, math.nan)
     mean = torch.nanmean(rewards, dim=1, keepdim=True)

@@ -246,7 +246,8 @@ class Moments:
     def of(cls, values: Tensor, weights: Tensor) -> Moments:
         """Return the moments of values that count as often as their weights say."""
         counted = weights > 0
-        values, weights = values[counted].double(), weights[counted].double()
+        values = values[counted].double()
+        weights = weights[counted].double()
         if not len(values):
             return cls()
         count = weights.sum()
@@ -260,7 +261,8 @@ class Moments:
         count = self.count + other.count
         if not count:
             return self
-        gap, share = other.mean - self.mean, other.count / count
+        gap = other.mean - self.mean
+        share = other.count / count
         squares = self.squares + other.squares + gap**2 * self.count * share
         return Moments(count, self.mean + gap * share, squares)
 
@@ -291,7 +293,8 @@ class Groups:
     mean: PerGroup
 
     def __init__(self, batch: GroupBatch) -> None:
-        rewards, mask = batch.rewards, batch.mask
+        rewards = batch.rewards
+        mask = batch.mask
         self.batch = batch
         self.mask = mask
         self.count: Tensor | int
@@ -306,7 +309,8 @@ class Groups:
             empty = self.count == 0
             low = torch.where(mask, rewards, math.inf).amin(dim=1, keepdim=True)
             high = torch.where(mask, rewards, -math.inf).amax(dim=1, keepdim=True)
-            self.low, self.high = low.masked_fill(empty, 0.0), high.masked_fill(empty, 0.0)
+            self.low = low.masked_fill(empty, 0.0)
+            self.high = high.masked_fill(empty, 0.0)
             mean = self.rewards.sum(dim=1, keepdim=True) / at_least(self.count, 1)
         # The rounded mean of equal rewards may differ from them: the mean of three times 0.1 is
         # not 0.1. Clamping makes homogeneous groups deviate by exactly 0.

@@ -109,7 +109,8 @@ class FADE(StatefulEstimator[_Memory]):
         centred = groups.centred
         if self.scope == "batch":
             # Kept between the extremes, so that equal rewards deviate by exactly 0.
-            low, high = groups.low.amin().item(), groups.high.amax().item()
+            low = groups.low.amin().item()
+            high = groups.high.amax().item()
             mean = min(max(mean_reward, low), high)
             centred = groups.rewards - mean
         advantages = centred * (1 - mean) ** (alpha - 1)
@@ -136,7 +137,8 @@ class FADE(StatefulEstimator[_Memory]):
     def _schedule(self, groups: Groups, memory: _Memory) -> tuple[float, float]:
         """α and δ of this step."""
         if self.mode == "log_schedule":
-            step, total_steps = groups.batch.step, groups.batch.total_steps
+            step = groups.batch.step
+            total_steps = groups.batch.total_steps
             assert step is not None
             assert total_steps is not None
             return _LOG_ALPHA.at(step, total_steps), _LOG_DELTA.at(step, total_steps)
@@ -144,7 +146,8 @@ class FADE(StatefulEstimator[_Memory]):
         alpha = self.alpha_max if p == 0 else min(max(3 * (1 - p) / (2 * p), 1.0), self.alpha_max)
         if self.mode == "alpha_only":
             return alpha, 1.0
-        h_hat, h0 = memory.h_hat, memory.h0
+        h_hat = memory.h_hat
+        h0 = memory.h0
         assert h_hat is not None
         assert h0 is not None
         h_star = h0 / 2 if self.h_star is None else self.h_star

@@ -219,7 +219,8 @@ class GRPOLead(Estimator):
     w_slope: float = option(10.0, ge=0, lt=math.inf, help="k: how steeply w falls")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        lengths, correct = groups.finite("lengths"), groups.rewards == 1
+        lengths = groups.finite("lengths")
+        correct = groups.rewards == 1
         bonus = torch.where(
             self._long(groups, lengths), torch.exp(-self.alpha * self._z(lengths, correct)), 1.0
         )

@@ -73,7 +73,8 @@ class PassKLOO(Estimator):
             return rewards.clone()
         blocks = rewards.reshape(-1, k)
         top = blocks.topk(2).values
-        best, runner_up = top[:, :1], top[:, 1:]
+        best = top[:, :1]
+        runner_up = top[:, 1:]
         if groups.mask is not None:
             substitute = best if empty is None else torch.full_like(best, empty)
             runner_up = torch.where(runner_up == -math.inf, substitute, runner_up)
@@ -103,7 +104,8 @@ class PassKAnalytic(Estimator):
         self._narrow(minimum_group=self.k)
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        rewards, size = groups.rewards, groups.rewards.shape[1]
+        rewards = groups.rewards
+        size = groups.rewards.shape[1]
         failures = (groups.count - rewards.sum(dim=1, keepdim=True)).long()
         counts = [size] if isinstance(groups.count, int) else range(size + 1)
         like = (rewards.dtype, rewards.device)

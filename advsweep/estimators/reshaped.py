@@ -76,7 +76,8 @@ class PowerAlpha(Estimator):
     normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        alpha, constant = self.alpha, 1.0
+        alpha = self.alpha
+        constant = 1.0
         if self.normalize:
             # The largest mass over p, C p qᵅ at p = 1/(1+α), is 1/4 with
             # C = (1+α)^(1+α) / (4 αᵅ), in an order that does not overflow.
@@ -177,7 +178,8 @@ class BinaryContrastive(Estimator):
     binary_only: ClassVar[bool] = True
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        rewards, q = groups.rewards, 1 - groups.mean
+        rewards = groups.rewards
+        q = 1 - groups.mean
         # An all-correct group has no failure to which its odds of 1/0 could apply.
         odds = groups.mean / q.masked_fill(q == 0, 1.0)
         return rewards - (1 - rewards) * odds

@@ -193,7 +193,8 @@ class HADW(StatefulEstimator[_RateMemory]):
         if self.scale == "std":
             base = standardise(base, groups.std(self.std), self.eps)
         weight = (groups.mean - c).exp_()
-        success, failure = base.clamp(min=0) / weight, base.clamp(max=0) * weight
+        success = base.clamp(min=0) / weight
+        failure = base.clamp(max=0) * weight
         return success.add_(failure).mul_(self.lam)
 
     def _follow(self, mean_reward: float) -> tuple[float, _RateMemory]:

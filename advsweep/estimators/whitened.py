@@ -221,7 +221,8 @@ class GDPO(GRPO):
         weights = self.weights or groups.batch.part_weights or (1.0,) * len(parts)
         if len(weights) != len(parts):
             raise BatchError(f"weights: expected {len(parts)} weights, got {len(weights)}")
-        normalises, total = self.order == "normalise_then_sum", torch.zeros_like(groups.rewards)
+        normalises = self.order == "normalise_then_sum"
+        total = torch.zeros_like(groups.rewards)
         for weight, part in zip(weights, parts, strict=True):
             scored = ~part.isnan() if groups.mask is None else groups.mask & ~part.isnan()
             of_part = groups.with_rewards(part, scored)

@@ -119,7 +119,8 @@ class FilterDrop(Wrapper):
         return self._inner._advantages(groups, info)
 
     def _keep(self, groups: Groups) -> FlagPerRollout:
-        rates, spread = groups.batch.solve_rates, groups.std()
+        rates = groups.batch.solve_rates
+        spread = groups.std()
         if self.on is CollapseBy.VERDICT and rates is not None:
             p = rates.to(groups.rewards)[:, None]
             spread = (p * (1 - p)).sqrt()

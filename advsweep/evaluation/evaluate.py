@@ -85,7 +85,8 @@ def count(
     texts = list(chain.from_iterable(completions.texts))
     rewards = task.score(repeated, texts).reshape(len(problems), n)
     answers = task.answers(repeated, texts)
-    token_entropy, kl_base = completions.token_entropy, completions.kl_base
+    token_entropy = completions.token_entropy
+    kl_base = completions.kl_base
     results = []
     for row, problem in enumerate(problems):
         first = row * n

@@ -91,12 +91,14 @@ class Evaluator:
             yield self._of_training(step, settings)
 
     def _reported(self, step: int) -> _Part:
-        task, settings = self.run.task, self._settings(step)
+        task = self.run.task
+        settings = self._settings(step)
         make = functools.partial(reported_problems, task, settings)
         return _Part(HELD_OUT, task, make, settings, self._identity(step, settings, task))
 
     def _of_training(self, step: int, settings: EvaluationSettings) -> _Part:
-        task, number = self.run.task, settings.train_problems
+        task = self.run.task
+        number = settings.train_problems
         identity = self._identity(step, settings, task, split=Split.TRAIN, problems=number)
 
         def problems() -> Sequence[Problem]:

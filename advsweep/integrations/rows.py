@@ -288,7 +288,8 @@ def load_memory(path: Path, estimator: Estimator) -> None:
     try:
         with open_regular(path) as file:
             saved = json.loads(file.read(_LARGEST_MEMORY))
-        name, state = str(saved["estimator"]["name"]), dict(saved["state"])
+        name = str(saved["estimator"]["name"])
+        state = dict(saved["state"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: expected the memory of estimator '{estimator.name}', got "

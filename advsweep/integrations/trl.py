@@ -288,7 +288,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Tensor]:
         """Return what the estimator reads beside rewards, of this process's rollouts."""
         completions = outputs["completion_ids"]
-        device, width = completions.device, completions.shape[1]
+        device = completions.device
+        width = completions.shape[1]
         # Not TRL's mask, which is 0 for truncated rollouts with `mask_truncated_completions`.
         whole = torch.arange(width) < torch.tensor(self._completion_lengths)[:, None]
         whole = whole.to(device)
@@ -379,7 +380,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     def _check_estimator(self) -> None:
         """Refuse at the start what the estimator would refuse at the first step."""
-        estimator, group = self.estimator, self.num_generations
+        estimator = self.estimator
+        group = self.num_generations
         label = f"estimator '{estimator.name}'"
         available = _ALWAYS
         if len(self.reward_func_names) > 1:

@@ -190,7 +190,8 @@ class Gmpo(Tokenwise):
         self, inputs: LossInputs, metrics: Metrics
     ) -> Float[Tensor, "*runs rollouts 1"]:
         advantages = inputs.token_advantages
-        sign, log_ratios = advantages.sign(), self._log_ratios(inputs)
+        sign = advantages.sign()
+        log_ratios = self._log_ratios(inputs)
         clipped = log_ratios.clamp(-self.clip_low, self.clip_high)
         taken = sign * torch.minimum(sign * log_ratios, sign * clipped)
         metrics["loss/clip_fraction"] = share((clipped != log_ratios) & (sign != 0), inputs)

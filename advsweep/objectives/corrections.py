@@ -211,8 +211,10 @@ class Corrected(Objective):
         sampler = torch.where(inputs.sampler_log_probs.isnan(), trainer, inputs.sampler_log_probs)
         log_ratio = (trainer - sampler).where(mask, 0.0)
         bounded = log_ratio.clamp(-_LARGEST, _LARGEST)
-        kept, changed = self._kept(bounded, mask), torch.zeros_like(mask)
-        chosen, weights = self._resolved, inputs.weights
+        kept = self._kept(bounded, mask)
+        changed = torch.zeros_like(mask)
+        chosen = self._resolved
+        weights = inputs.weights
         if chosen.weight:
             if chosen.weight == "sequence":
                 log_ratio = log_ratio.sum(dim=-1, keepdim=True)
@@ -228,7 +230,8 @@ class Corrected(Objective):
 
     def _kept(self, log_ratio: PerToken, mask: FlagPerToken) -> FlagPerToken:
         """Return the tokens that are not rejected; log-ratios outside the mask are 0."""
-        kept, lengths = mask, mask.sum(dim=-1, keepdim=True).clamp(min=1)
+        kept = mask
+        lengths = mask.sum(dim=-1, keepdim=True).clamp(min=1)
         for name, bounds in self._resolved.reject.items():
             over, kind = name.rsplit("_", 1)
             value = _TOTALS[over](_STATISTICS[kind](log_ratio), lengths)

@@ -72,7 +72,8 @@ class Cispo(WithRatio):
     clip_high: float = option(4.0, ge=0, help="weights above 1 + this are clipped")
 
     def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
-        advantages, ratio = inputs.token_advantages, exp(self._log_ratios(inputs).detach())
+        advantages = inputs.token_advantages
+        ratio = exp(self._log_ratios(inputs).detach())
         weights = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
         metrics["loss/clip_fraction"] = share((weights != ratio) & (advantages != 0), inputs)
         return -weights * advantages * inputs.log_probs
@@ -116,15 +117,19 @@ class Dppo(Tokenwise):
     cap: float = option(20.0, gt=0, help="largest importance weight")
 
     def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
-        mask, advantages = inputs.completion_mask, inputs.token_advantages
+        mask = inputs.completion_mask
+        advantages = inputs.token_advantages
         new = inputs.log_probs.detach().where(mask, 0.0)
         old = inputs.old_log_probs.where(mask, 0.0)
-        p, q = new.exp(), old.exp()
+        p = new.exp()
+        q = old.exp()
         if self.divergence == "tv":
-            up, down = p - q > self.clip_high, p - q < -self.clip_low
+            up = p - q > self.clip_high
+            down = p - q < -self.clip_low
         else:
             kl = q * (old - new) + (1 - q) * torch.log((1 - q + 1e-8) / (1 - p + 1e-8))
-            up, down = (kl > self.clip_high) & (p > q), (kl > self.clip_low) & (p < q)
+            up = (kl > self.clip_high) & (p > q)
+            down = (kl > self.clip_low) & (p < q)
         beyond = torch.where(advantages > 0, up, down) & (advantages != 0)
         metrics["loss/clip_fraction"] = share(beyond, inputs)
         weights = exp(new - old).clamp(max=self.cap)

@@ -200,11 +200,13 @@ class Retry(RolloutPolicy):
         judged = self.judged(source.draw(prompts), source.outcomes)
         # The groups of the last turn, and the prompt and the turn of every group.
         last = torch.arange(len(judged))
-        owners, turns = [last], [torch.ones_like(last)]
+        owners = [last]
+        turns = [torch.ones_like(last)]
         current = last
         for turn in range(2, self.turns + 1):
             failed = self._failed(judged)
-            current, last = current[failed], last[failed]
+            current = current[failed]
+            last = last[failed]
             if not len(current):
                 break
             rewards = source.draw_again(current)

@@ -60,12 +60,16 @@ def ratio_of_means(a: Mapping[Seed, float], b: Mapping[Seed, float]) -> Estimate
         An interval of NaN if it has no ends: for fewer than two seeds, and where mean(b) is not
         clearly different from 0.
     """
-    a, b = _finite(a), _finite(b)
+    a = _finite(a)
+    b = _finite(b)
     shared = [seed for seed in a if seed in b]
     if len(shared) > 1:
         of_a, of_b = (np.array([values[seed] for seed in shared]) for values in (a, b))
         cov = np.cov(of_a, of_b) / len(shared)
-        aa, ab, bb, df = cov[0, 0], cov[0, 1], cov[1, 1], len(shared) - 1
+        aa = cov[0, 0]
+        ab = cov[0, 1]
+        bb = cov[1, 1]
+        df = len(shared) - 1
     else:
         of_a, of_b = (np.array(list(values.values())) for values in (a, b))
         df = min(of_a.size, of_b.size) - 1
@@ -74,11 +78,16 @@ def ratio_of_means(a: Mapping[Seed, float], b: Mapping[Seed, float]) -> Estimate
             return Estimate(
                 float(of_a.mean() / of_b.mean()) if both else math.nan, *(math.nan,) * 2
             )
-        aa, ab, bb = of_a.var(ddof=1) / of_a.size, 0.0, of_b.var(ddof=1) / of_b.size
-    x, y = float(of_a.mean()), float(of_b.mean())
+        aa = of_a.var(ddof=1) / of_a.size
+        ab = 0.0
+        bb = of_b.var(ddof=1) / of_b.size
+    x = float(of_a.mean())
+    y = float(of_b.mean())
     t2 = float(sp.special.stdtrit(df, (1 + LEVEL) / 2)) ** 2
     # (x - ρ y)² = t² Var(a - ρ b), a quadratic equation in ρ.
-    square, middle, rest = y * y - t2 * bb, x * y - t2 * ab, x * x - t2 * aa
+    square = y * y - t2 * bb
+    middle = x * y - t2 * ab
+    rest = x * x - t2 * aa
     # mean(b) may be 0: the ratios that fit have no end, or lie outside of two.
     if square <= 0:
         return Estimate(x / y if y else math.nan, math.nan, math.nan)

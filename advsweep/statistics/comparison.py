@@ -202,14 +202,17 @@ def compare_paired(
     """
     all_a, all_b = as_pairs(a, b)
     whole = np.isfinite(all_a) & np.isfinite(all_b)
-    of_a, of_b = all_a[whole], all_b[whole]
+    of_a = all_a[whole]
+    of_b = all_b[whole]
     n = of_a.size
     difference, scale = _difference(of_a, of_b)
     sd = df = math.nan
     if n > 1 and pooled is None:
-        sd, df = sample_sd(of_a - of_b, scale), n - 1
+        sd = sample_sd(of_a - of_b, scale)
+        df = n - 1
     elif n > 1 and pooled is not None:
-        sd, df = pooled.sd, pooled.df
+        sd = pooled.sd
+        df = pooled.df
     return Comparison(
         difference,
         *_judge(difference, sd / math.sqrt(max(n, 1)), df, level),
@@ -237,11 +240,13 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
     """
     # Sorted, so that sums do not depend on the order in which logs were read.
     of_a, of_b = (np.sort(own[np.isfinite(own)]) for own in map(as_sample, (a, b)))
-    n_a, n_b = of_a.size, of_b.size
+    n_a = of_a.size
+    n_b = of_b.size
     difference, scale = _difference(of_a, of_b)
     sd = pooled = error = df = math.nan
     if min(n_a, n_b) > 1:
-        var_a, var_b = sample_sd(of_a, scale) ** 2, sample_sd(of_b, scale) ** 2
+        var_a = sample_sd(of_a, scale) ** 2
+        var_b = sample_sd(of_b, scale) ** 2
         sd = math.sqrt(var_a + var_b)
         error = math.sqrt(var_a / n_a + var_b / n_b)
         if error:
@@ -551,9 +556,11 @@ def seeds_needed(sd_of_differences: float, difference: float, power: float = 0.8
             f"{1 - LEVEL:.2g} and 1, got {sd_of_differences:g}, {difference:g} and {power:g}"
         )
     # Power rises with n: double until it suffices, then halve the bracket.
-    low, high = 1, 2
+    low = 1
+    high = 2
     while _power(size, high) < power:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _power(size, middle) >= power else (middle, high)

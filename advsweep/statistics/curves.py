@@ -83,7 +83,8 @@ def regress(x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable] | None = None
         raise FitError(
             f"{counted(n, 'point')}{of}: a line with an interval needs at least {count + 2}"
         )
-    x_mean, y_mean = float(xs.mean()), float(ys.mean())
+    x_mean = float(xs.mean())
+    y_mean = float(ys.mean())
     if groups is None:
         dx = xs - x_mean
         dy = ys - y_mean
@@ -181,7 +182,8 @@ def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*p
     """
     xs, ys = as_pairs(x, y)
     known = ~(np.isnan(xs) | np.isnan(ys))
-    xs, ys = xs[known], ys[known]
+    xs = xs[known]
+    ys = ys[known]
     places = np.asarray(at, dtype=np.float64)
     if not xs.size:
         return np.full(places.shape, np.nan)
@@ -228,7 +230,8 @@ def collapse_onset(
     """
     if len(rewards) < 3 * WINDOW:
         return None
-    reward, wrong = _running_mean(rewards), _running_mean(all_wrong)
+    reward = _running_mean(rewards)
+    wrong = _running_mean(all_wrong)
     if np.isnan(reward).all() or math.isnan(reward[-1]):
         return None
     height = int(np.nanargmax(reward))

@@ -39,7 +39,8 @@ def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[Float[np.ndarray, " n"], Float
     Raises:
         AdvsweepError: the arguments are not two lists of numbers of the same length.
     """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    xs = np.asarray(x, dtype=np.float64)
+    ys = np.asarray(y, dtype=np.float64)
     if xs.ndim != 1 or xs.shape != ys.shape:
         raise AdvsweepError(
             f"expected two lists of numbers of the same length, got arrays of shapes {xs.shape} "

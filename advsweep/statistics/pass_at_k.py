@@ -39,7 +39,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Float[np.ndarray, " p
     if np.any(k < 1):
         raise AdvsweepError("pass@k: expected k >= 1")
     # C(n-c, k) / C(n, k) is symmetric in c and k; the shorter product runs over the smaller.
-    fewer, more = np.minimum(c, k), np.maximum(c, k)
+    fewer = np.minimum(c, k)
+    more = np.maximum(c, k)
     log_fail = np.zeros(n.shape)
     with np.errstate(divide="ignore"):
         for i in range(int(fewer.max(initial=0))):
@@ -107,7 +108,8 @@ def rarefied_entropy(
         NaN for problems with fewer than m answers.
     """
     owner = np.searchsorted(np.cumsum(totals), np.cumsum(counts))
-    of_class, of_problem = counts[:, None], totals[owner][:, None]
+    of_class = counts[:, None]
+    of_problem = totals[owner][:, None]
     drawn = np.arange(1, m + 1)
     possible = (drawn <= of_class) & (m - drawn <= of_problem - of_class) & (m <= of_problem)
     log_chances = (

@@ -118,7 +118,8 @@ def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: i
         low, high = np.quantile(fits, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     else:
         half = _t_half_widths(best)
-        low, high = best.x - half, best.x + half
+        low = best.x - half
+        high = best.x + half
     # From (ln a, ln b, ln(k + c)) at the smallest k, in which a, b and k + c stay positive.
     shift = np.array([0.0, 0.0, ks[0]])
     with np.errstate(over="ignore"):  # an end may be infinite
@@ -139,7 +140,8 @@ def _solve(k: Points, curve: Points, start: Parameters, tries: int = _TRIES) -> 
 
     def jacobian(at: Parameters) -> Float[np.ndarray, "points parameters"]:
         log_a, log_b, log_first = at
-        b, first = np.exp(log_b), np.exp(log_first)
+        b = np.exp(log_b)
+        first = np.exp(log_first)
         shifted = k - k[0] + first
         exponents = np.exp(log_a - b * np.log(shifted))
         slopes = [-np.ones_like(k), b * np.log(shifted), b * first / shifted]
@@ -165,7 +167,8 @@ def _starts(k: Points, curve: Points) -> Iterator[Parameters]:
 
 def _points(k: ArrayLike, values: ArrayLike) -> tuple[Points, Float[np.ndarray, "rows points"]]:
     """Return the k in ascending order, and the table of values known at them."""
-    ks, table = as_sample(k), np.atleast_2d(np.asarray(values, dtype=np.float64))
+    ks = as_sample(k)
+    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
     if table.ndim != 2 or table.shape[1] != ks.size:
         raise AdvsweepError(
             f"expected pass@k for each of {ks.size} k, or a table with a row of such for each "

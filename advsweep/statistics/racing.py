@@ -65,7 +65,8 @@ def judge_duel(differences: Sequence[float], *, alpha: float, margin: float, mos
     looks = confidence_sequence(differences, alpha)
     if not looks:
         return Duel(looks, DuelVerdict.OPEN, is_racing=True, missing=None)
-    n, last = len(differences), looks[-1]
+    n = len(differences)
+    last = looks[-1]
     verdict = judge(last.low, last.high)
     if verdict is not DuelVerdict.OPEN:
         return Duel(looks, verdict, is_racing=False, missing=0)
@@ -208,7 +209,8 @@ class _Race:
     @classmethod
     def of(cls, values: Sequence[Values], *, margin: float, alpha: float, lower: bool) -> _Race:
         """Compare every arm with the baseline and with the leader; see `judge_race`."""
-        arms, most = len(values), len(values[0])
+        arms = len(values)
+        most = len(values[0])
         complete = [_until_unknown(of_arm) for of_arm in values]
 
         def compare(arm: int, other: int) -> Duel:

@@ -66,7 +66,8 @@ def _of_prompt(
     k: int,
 ) -> tuple[float, ...]:
     change = after - before
-    p, changed = float(right.mean()), float(right.mean())
+    p = float(right.mean())
+    changed = float(right.mean())
     log_odds = math.nan
     if 0 < p < 1:
         of_right, of_wrong = (

@@ -87,7 +87,8 @@ def confidence_sequence(values: Iterable[float], alpha: float) -> list[Look]:
     """
     looks: list[Look] = []
     mean = squares = 0.0
-    low, high = -math.inf, math.inf
+    low = -math.inf
+    high = math.inf
     for n, value in enumerate(values, 1):
         # Welford's update: a running sum of squares would lose a small spread.
         off = value - mean
@@ -98,6 +99,7 @@ def confidence_sequence(values: Iterable[float], alpha: float) -> list[Look]:
         sd = math.sqrt(squares / (n - 1))
         half = half_width(sd, n, alpha)
         if max(low, mean - half) <= min(high, mean + half):
-            low, high = max(low, mean - half), min(high, mean + half)
+            low = max(low, mean - half)
+            high = min(high, mean + half)
         looks.append(Look(n, mean, sd, low, high))
     return looks

@@ -89,7 +89,8 @@ class BanditBackend(BanditOptions, Backend):
         if not run.rollout.keeps_all or run.optimizer.calibrates:
             return None
         table, task = _parts(run)
-        optimizer, generation = identity_of(run.optimizer), identity_of(run.generation)
+        optimizer = identity_of(run.optimizer)
+        generation = identity_of(run.generation)
         shape = {
             "backend": self.plain(),
             "table": [identity_of(table), task.shape],

@@ -40,7 +40,8 @@ class Source:
     """
 
     def __init__(self, bandits: Bandits, policy: Policy, step: int) -> None:
-        runs, first = bandits.runs, bandits.runs[0]
+        runs = bandits.runs
+        first = bandits.runs[0]
         self._bandits = bandits
         self._policy = policy
         self._draws = self._reference_draws = 0
@@ -83,7 +84,8 @@ class Source:
         return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rows, runs = self.rows, len(self._bandits.runs)
+        rows = self.rows
+        runs = len(self._bandits.runs)
         if rows is not None or len(groups) < self.actions[..., 0].numel():
             rows = self._all_rows().reshape(-1)[groups].view(runs, -1)
         numbers = self._random_numbers(Stream.REFERENCE, self._reference_draws, len(groups) // runs)
@@ -153,7 +155,8 @@ class Source:
             brief: leave out fields that only metrics read and that cost a pass over all
                 behaviours.
         """
-        rows, policy = self._all_rows(), self._policy
+        rows = self._all_rows()
+        policy = self._policy
         if self.rows is not None:
             policy = policy.of_prompts(rows)
         outcomes = self.outcomes

@@ -112,7 +112,8 @@ class BanditStack:
 
     def _train(self, step: int) -> tuple[Outcomes, Experience | None]:
         """Draw, estimate and update; return the outcomes and the data of the step."""
-        bandits, brief = self.bandits, self._is_brief(step)
+        bandits = self.bandits
+        brief = self._is_brief(step)
         first = bandits.runs[0]
         started = time.perf_counter()
         policy = bandits.follow()
@@ -185,7 +186,8 @@ class BanditStack:
         runs = len(self.bandits.runs)
         per_run = len(collected.groups) // runs
         for index, estimator in enumerate(self._estimators):
-            groups, chosen = drawn, collected
+            groups = drawn
+            chosen = collected
             if runs > 1:
                 rows = slice(per_run * index, per_run * (index + 1))
                 inputs = {name: value[rows] for name, value in collected.inputs.items()}
@@ -259,9 +261,11 @@ def _experience(
         drawn: all groups drawn.
     """
     assert drawn.token_entropy is not None
-    rows, actions = source.rows, source.actions
+    rows = source.rows
+    actions = source.actions
     log_probs = -drawn.token_entropy.view(actions.shape)
-    groups, rollouts = collected.groups, collected.rollouts
+    groups = collected.groups
+    rollouts = collected.rollouts
     if rollouts is not None or len(groups) < len(drawn.rewards):
         rows = groups[None] if rows is None else rows[:, groups]
         actions = actions[:, groups]

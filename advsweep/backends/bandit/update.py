@@ -103,7 +103,8 @@ class Updates:
         Returns:
             Means over the minibatches with which a run made an update; empty without one.
         """
-        options, runs = self._bandits.options, len(self._rates)
+        options = self._bandits.options
+        runs = len(self._rates)
         parts = np.array_split(np.arange(experience.actions.shape[1]), options.minibatches)
         slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(runs).double())
@@ -174,7 +175,8 @@ class Updates:
 
         The graph of autograd covers the rollouts, not the table.
         """
-        objective, shape = self._run.objective, minibatch.actions.shape
+        objective = self._run.objective
+        shape = minibatch.actions.shape
         tokens = (shape[0], shape[1] * shape[2], 1)
         kept = minibatch.keep.flatten(1).sum(dim=1).clamp(min=1)
         log_probs = minibatch.log_probs if is_first else policy.log_probs(minibatch.actions)
@@ -274,7 +276,8 @@ def move(
     parameters = state[PARAMETERS]
     moved: State = {}
     if isinstance(optimizer, AdamW):
-        beta1, beta2 = optimizer.beta1, optimizer.beta2
+        beta1 = optimizer.beta1
+        beta2 = optimizer.beta2
         updates = state["updates"] + 1
         mean = beta1 * state["mean"] + (1 - beta1) * gradient
         square = beta2 * state["square"] + (1 - beta2) * gradient**2
@@ -324,8 +327,10 @@ class Before:
         Args:
             drifted: as in `Updates`.
         """
-        state, logits = self._bandits.weights, self._bandits.logits
-        temperature, parameters = self._bandits.temperature, state[PARAMETERS]
+        state = self._bandits.weights
+        logits = self._bandits.logits
+        temperature = self._bandits.temperature
+        parameters = state[PARAMETERS]
         change = parameters - self._table
 
         def of_table(policy: Policy) -> tuple[Tensor, Tensor]:
@@ -351,7 +356,9 @@ class Before:
         def summed(values: PerRollout) -> PerRun:
             return values.flatten(1).sum(dim=1, dtype=torch.float64)
 
-        state, origin, actions = self._bandits.weights, self._bandits.logits.base, self._actions
+        state = self._bandits.weights
+        origin = self._bandits.logits.base
+        actions = self._actions
         last_sums = state[CHANGE_SUMS]
         is_first = torch.ones_like(actions, dtype=torch.bool)
         torch.ne(actions[..., 1:], actions[..., :-1], out=is_first[..., 1:])

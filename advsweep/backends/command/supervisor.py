@@ -36,8 +36,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: list[str]) -> None:
-    control, status = int(arguments[0]), int(arguments[1])
-    grace, number, command = float(arguments[2]), int(arguments[3]), arguments[4:]
+    control = int(arguments[0])
+    status = int(arguments[1])
+    grace = float(arguments[2])
+    number = int(arguments[3])
+    command = arguments[4:]
     # Signals to the group are for the worker; it asks for the stop.
     for ignored in _SIGNALS:
         signal.signal(ignored, signal.SIG_IGN)
@@ -77,7 +80,8 @@ def _watch(
     child: subprocess.Popen[bytes], control: int, grace: float, number: int
 ) -> tuple[int, bool]:
     """Wait for the command; return its exit code and whether the worker is gone."""
-    gone, deadline = False, math.inf
+    gone = False
+    deadline = math.inf
     while (code := child.poll()) is None:
         _living(child.pid)
         if gone:

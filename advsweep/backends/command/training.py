@@ -99,7 +99,8 @@ class CommandTraining:
 
     def _position(self) -> int | None:
         """Choose the checkpoint to resume from, and report what the log has of its steps."""
-        checkpoints, logged = self._checkpoints, self._logged()
+        checkpoints = self._checkpoints
+        logged = self._logged()
         step = checkpoints.to_resume(logged.keys(), self.template.log.every)
         if step is None:
             if any(checkpoints.folder.iterdir()):
@@ -133,7 +134,8 @@ class CommandTraining:
         return step
 
     def _start_command(self, step: int | None) -> RunningCommand:
-        template, values = self.template, self.values
+        template = self.template
+        values = self.values
         if step is not None:
             values = {**values, "checkpoint": str(self._registered[step]), "step": step}
         argv = command_line(template, values, resume=step is not None)
@@ -185,7 +187,8 @@ class CommandTraining:
         Raises:
             TrainingError: there is no log after `metrics.within`.
         """
-        file, within = self._metrics_file, self.template.log.within
+        file = self._metrics_file
+        within = self.template.log.within
         is_there = file.exists()
         if 0 < within < seconds and not is_there:
             raise TrainingError(
@@ -249,7 +252,8 @@ class CommandTraining:
         Raises:
             TrainingError: with the class of the failure.
         """
-        steps, every = self.steps, self.template.log.every
+        steps = self.steps
+        every = self.template.log.every
         if ended.error:
             raise TrainingError(f"the command cannot be started: {ended.error}")
         where = f"after step {self._step} of {steps}"

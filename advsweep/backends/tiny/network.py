@@ -59,7 +59,9 @@ class Network:
     @classmethod
     def of(cls, flat: Float[Tensor, " weights"], model: TinyModel) -> Network:
         """Return the network whose weights are views of a vector; see `weights.flatten`."""
-        width, kv, mlp = model.width, model.kv_heads * model.head_width, model.mlp_width
+        width = model.width
+        kv = model.kv_heads * model.head_width
+        mlp = model.mlp_width
         shapes = {
             "attention_norm": (width,),
             "qkv": (width + 2 * kv, width),
@@ -302,7 +304,8 @@ def _in_rows(
     qkv: Float[Tensor, "nodes q+k+v"], layout: Layout, model: TinyModel
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the queries of every row's slots, and the keys and values that they attend to."""
-    groups, head = model.kv_heads, model.head_width
+    groups = model.kv_heads
+    head = model.head_width
     q = qkv[:, : model.width].index_select(0, layout.queries.view(-1))
     kv = qkv[:, model.width :].index_select(0, layout.keys.view(-1))
     kv = kv.view(*layout.keys.shape, 2, groups, head).permute(2, 0, 3, 1, 4)
@@ -365,7 +368,8 @@ class Continuations:
             lengths: tokens per completion, at least 1.
         """
         in_use, owner = np.unique(owner, return_inverse=True)
-        count, starts = len(in_use), prompts.lengths[in_use] - 1
+        count = len(in_use)
+        starts = prompts.lengths[in_use] - 1
         openings = prompts.tokens[in_use, starts]
         width = max(tokens.shape[1], int(starts.max()))
         both = np.zeros((count + len(owner), width), dtype=np.int64)
@@ -375,7 +379,8 @@ class Continuations:
         # Prompts may share beginnings, too. Their owner is the first, and so are their nodes.
         none = np.zeros_like(in_use)
         packing = pack(np.concatenate((none, owner + 1)), both, np.concatenate((starts, lengths)))
-        prefix, start = np.concatenate((none, owner)), np.concatenate((none, starts[owner]))
+        prefix = np.concatenate((none, owner))
+        start = np.concatenate((none, starts[owner]))
         first = int(packing.node[:count].max()) + 1
         node = np.maximum(packing.node[count:, : tokens.shape[1]] - first, 0)
         return cls(

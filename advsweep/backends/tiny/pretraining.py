@@ -135,7 +135,8 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
         PretrainingStoppedError: the reporter asked to stop.
     """
     model = model.for_task(task)
-    steps, batch = model.pretraining_steps, model.pretraining_batch
+    steps = model.pretraining_steps
+    batch = model.pretraining_batch
     generator = torch_generator(model.base_seed, Stream.WEIGHTS)
     weights = initial_weights(model, task.vocabulary_size, generator)
     if steps == 0:
@@ -145,7 +146,8 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
         numpy_generator(model.base_seed, Stream.CORPUS),
         shares=CorpusShares(model.random_share or 0.0, model.left_to_right_share or 0.0),
     )
-    prompts, completions = encode(pairs[0], task), encode(pairs[1], task, end=True)
+    prompts = encode(pairs[0], task)
+    completions = encode(pairs[1], task, end=True)
     flat = flatten(weights, model).requires_grad_()
     optimizer = torch.optim.AdamW([flat], betas=_BETAS, weight_decay=0.0, fused=True)
     for step in range(steps):

@@ -122,12 +122,14 @@ def _sample(
     records_squares: bool,
 ) -> Rollouts:
     """Sample until every column has ended."""
-    steps, count = task.max_completion_length, decoder.logits.shape[1]
+    steps = task.max_completion_length
+    count = decoder.logits.shape[1]
     uniform = torch.rand(steps, count, generator=generator)
     tokens = torch.full((count, steps), task.pad_id)
     log_probs, entropies, certainties, squares = (torch.zeros(count, steps) for _ in range(4))
     lengths = torch.full((count,), steps)
-    columns, running = torch.arange(count), torch.ones(count, dtype=torch.bool)
+    columns = torch.arange(count)
+    running = torch.ones(count, dtype=torch.bool)
     for step in range(steps):
         log_p = F.log_softmax(decoder.logits / (temperature or 1.0), dim=0)
         p = log_p.exp()
@@ -152,7 +154,9 @@ def _sample(
             break
         if len(left) <= _KEPT * len(columns):
             decoder.keep(left)
-            columns, running, token = columns[left], running[left], token[left]
+            columns = columns[left]
+            running = running[left]
+            token = token[left]
         decoder.feed(token)
     rollouts = Rollouts(tokens, lengths, log_probs, entropies, certainties, squares)
     past = ~rollouts.mask
@@ -194,7 +198,8 @@ class _Decoder:
         none = np.zeros_like(prompts.lengths)
         packing = pack(none, prompts.tokens, prompts.lengths)
         x, keys_values = forward(network, lay_out(packing, prompts.tokens, none, none))
-        node, lengths = torch.from_numpy(packing.node), torch.from_numpy(prompts.lengths)
+        node = torch.from_numpy(packing.node)
+        lengths = torch.from_numpy(prompts.lengths)
         rows, slots = node.shape
         self._network = network
         # Fused: (x w) Mᵀ = x (M w)ᵀ.
@@ -207,7 +212,8 @@ class _Decoder:
         self._head = network.head * network.norm
         self._embedding = network.embedding.T.contiguous()
         turns = rotations(model, int(lengths.max()) + steps).T
-        self._cos, self._sin = turns.real.contiguous(), turns.imag.contiguous()
+        self._cos = turns.real.contiguous()
+        self._sin = turns.imag.contiguous()
         self._filled = slots
         self._positions = lengths.repeat_interleave(size)
         last = x[node[torch.arange(rows), lengths - 1]].T
@@ -234,7 +240,8 @@ class _Decoder:
         """Append a token to each column."""
         model = self._network.model
         eps = model.norm_eps
-        cos, sin = self._cos[:, self._positions], self._sin[:, self._positions]
+        cos = self._cos[:, self._positions]
+        sin = self._sin[:, self._positions]
         x = self._embedding[:, tokens]
         for i, block in enumerate(self._network.blocks):
             matrix, bias = self._qkv[i]
@@ -257,8 +264,10 @@ class _Decoder:
 
         Rotates qkv in place.
         """
-        model, n = self._network.model, qkv.shape[1]
-        groups, head = model.kv_heads, model.head_width
+        model = self._network.model
+        n = qkv.shape[1]
+        groups = model.kv_heads
+        head = model.head_width
         # The pairs of q and k in place; v, behind them, has no position.
         first, second = qkv[: (model.heads + groups) * head].view(-1, head // 2, 2, n).unbind(2)
         turned = (first * cos).addcmul_(second, sin, value=-1)

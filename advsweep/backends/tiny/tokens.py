@@ -113,7 +113,9 @@ def pack(owner: PerRow, tokens: PerSlot, lengths: PerRow) -> Packing:
     used = np.arange(tokens.shape[1]) < lengths[:, None]
     keys = np.where(used, tokens, -1)
     order = np.lexsort((*keys.T[::-1], owner))
-    keys, owner, used = keys[order], owner[order], used[order]
+    keys = keys[order]
+    owner = owner[order]
+    used = used[order]
     # In sorted rows a slot is new if the row differs from the row above at it or before it.
     differs = keys[1:] != keys[:-1]
     differs[:, 0] |= owner[1:] != owner[:-1]
@@ -157,8 +159,10 @@ def lay_out(packing: Packing, tokens: PerSlot, prefix: PerRow, starts: PerRow) -
         prefix: the row that each row continues.
         starts: length of that row, the position of the first slot; 0: it continues none.
     """
-    rows, slots = packing.rows, tokens.shape[1]
-    queries, starts = packing.node[rows], starts[rows]
+    rows = packing.rows
+    slots = tokens.shape[1]
+    queries = packing.node[rows]
+    starts = starts[rows]
     before = int(starts.max())
     keys = np.zeros((len(rows), max(before + slots, _NARROW)), dtype=np.int64)
     keys[:, :before] = packing.node[prefix[rows], :before]

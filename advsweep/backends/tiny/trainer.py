@@ -130,7 +130,8 @@ class TinyTrainer:
 
     def _reset(self, step: int) -> None:
         """Make the resets that are due after a step; the next step's metrics have their effect."""
-        run, options = self.run, self._options
+        run = self.run
+        options = self._options
         if run.objective.renews_reference(step):
             self.penalty = self._values.clone()
             self._update.renew_reference(self.penalty)
@@ -220,7 +221,8 @@ class _Source(LanguageSource):
     def __init__(self, trainer: TinyTrainer, weights: Tensor, step: int) -> None:
         run = trainer.run
         super().__init__(run, step)
-        self._task, self._model = trainer.task, trainer.model
+        self._task = trainer.task
+        self._model = trainer.model
         self._base_rate = trainer.base_rate
         self._weights = weights
         # The weights of reference rollouts, and those from which the KL of rollouts is.
@@ -286,7 +288,8 @@ class _Source(LanguageSource):
     ) -> Float[Tensor, "rows tokens"]:
         """Return log π of the tokens of groups of rollouts, arbitrary past their ends."""
         owner = np.arange(len(prompts.lengths)).repeat(self._run.drawn_size)
-        tokens, lengths = rollouts.tokens.numpy(), rollouts.lengths.numpy()
+        tokens = rollouts.tokens.numpy()
+        lengths = rollouts.lengths.numpy()
         continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
         temperature = self._run.generation.temperature
         return continuations.log_probs(weights, self._model, temperature)[0]

@@ -104,7 +104,8 @@ class PolicyUpdate:
         lr = self._lr * self._settings.share(step, self._steps)
         self._optimizer.param_groups[0]["lr"] = lr
         # Minibatches are of whole groups, divided as evenly as possible.
-        groups, size = np.arange(len(experience.prompts.lengths)), experience.group_size
+        groups = np.arange(len(experience.prompts.lengths))
+        size = experience.group_size
         parts = np.array_split(groups, self._options.minibatches)
         minibatches = [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
         old = self._old_log_probs(experience)
@@ -191,7 +192,8 @@ class PolicyUpdate:
 
         Without continuations, every rollout is skipped and the loss has no gradient.
         """
-        keep, advantages = experience.keep[rows], experience.advantages[rows]
+        keep = experience.keep[rows]
+        advantages = experience.advantages[rows]
         used = keep & nonzero_rows(advantages) if self._skip else keep
         index = rows.start + used.nonzero()[:, 0]
         rollouts = experience.rollouts[index]

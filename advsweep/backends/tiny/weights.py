@@ -34,7 +34,8 @@ HEAD = "lm_head.weight"
 
 def weight_shapes(model: TinyModel, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight, in the order of the forward pass."""
-    width, kv_width = model.width, model.kv_heads * model.head_width
+    width = model.width
+    kv_width = model.kv_heads * model.head_width
     block = {
         "input_layernorm.weight": (width,),
         "self_attn.q_proj.weight": (width, width),

@@ -325,7 +325,8 @@ class Audition:
     ) -> tuple[_Tokens, LossInputs]:
         """Return the rollouts that have a gradient, and what a loss reads of them."""
         advantages = estimator.compute(share.batch)
-        values, keep = advantages.values.flatten(0, 1), advantages.keep.flatten()
+        values = advantages.values.flatten(0, 1)
+        keep = advantages.keep.flatten()
         used = keep & nonzero_rows(values) if objective.skips_exactly else keep
         rows = used.nonzero()[:, 0]
         old = share.log_probs[rows]
@@ -386,7 +387,8 @@ def open_model(path: str, lora_rank: int = 0) -> tuple[Any, Any]:
         ConfigError: it cannot be loaded.
     """
     described = HfModel(path=path, lora_rank=lora_rank)
-    tokenizer, model = load_tokenizer(described), load_model(described)
+    tokenizer = load_tokenizer(described)
+    model = load_model(described)
     if lora_rank:
         peft = import_extra("peft", "trl", "a LoRA adapter")
         model = peft.get_peft_model(model, lora_config(described))
@@ -467,7 +469,8 @@ def _threshold(groups: Sequence[RolloutGroup], success_at: float | None) -> floa
 
 def _cut(group: RolloutGroup, size: int) -> list[RolloutGroup]:
     """Return a group in pieces of a size, without the rest."""
-    inputs, completions = group.inputs or {}, group.completions or []
+    inputs = group.inputs or {}
+    completions = group.completions or []
     pieces = [slice(end - size, end) for end in range(size, len(group.rewards) + 1, size)]
     return [
         group._replace(

@@ -154,7 +154,8 @@ class TrlBackend(TrlOptions, Backend):
         # The length limit is that of the run's training, whatever samples here.
         tokens = answer_tokens(run.generation, task)
         folder = self._folder(run, directory, step)
-        model, top_p = hf_model(run.model), run.evaluation.top_p
+        model = hf_model(run.model)
+        top_p = run.evaluation.top_p
 
         @functools.cache
         def load_base() -> Any:

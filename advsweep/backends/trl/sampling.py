@@ -181,7 +181,8 @@ def completion_statistics(
     for ids, mask, tokens in completion_batches(
         model, prompts, completions, pad_id=pad_id, rows=rows
     ):
-        log_p, generated = log_policy(model, ids, mask, tokens, temperature), mask[:, -tokens:] > 0
+        log_p = log_policy(model, ids, mask, tokens, temperature)
+        generated = mask[:, -tokens:] > 0
         chosen = chosen_tokens(log_p, ids).where(generated, 0.0)
         of_tokens = (-chosen, torch.special.entr(log_p.exp()).sum(dim=-1), certainty(log_p))
         sums = [values.where(generated, 0.0).sum(dim=1) for values in of_tokens]
@@ -258,7 +259,8 @@ def forward_statistic(
         tokens: width of the completions.
         statistic: `certainty` or `square_sum`, of log π of the whole vocabulary.
     """
-    size, temperature = trainer.args.per_device_train_batch_size, trainer.temperature
+    size = trainer.args.per_device_train_batch_size
+    temperature = trainer.temperature
     with trainer.accelerator.autocast():
         parts = [
             statistic(log_policy(trainer.model, some, of_some, tokens, temperature))
@@ -366,7 +368,8 @@ class ModelSampler:
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)), self.opened() as model, torch.no_grad():
             torch.manual_seed(seed)
-            completions, parts = [], []
+            completions = []
+            parts = []
             for start in range(0, len(problems), self.batch):
                 self.on_progress(start, len(problems))
                 some = problems[start : start + self.batch]

@@ -217,7 +217,8 @@ class StepBuffer:
     def take_draw(self) -> tuple[Scores, TokenStatistics]:
         """Return the scores and the token statistics of the last draw, and forget them."""
         # Forgotten, so that a callback that TRL left out is an error, not an older draw.
-        scores, statistics = self.scores, self.statistics
+        scores = self.scores
+        statistics = self.statistics
         assert scores is not None
         assert statistics is not None
         self.scores = self.statistics = None
@@ -283,6 +284,7 @@ def forward_pass(
 
 def whole_rows(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, int]:
     """Return tokens and mask of prompts with their completions, and the width of completions."""
-    completions, mask = rows["completion_ids"], rows["completion_mask"]
+    completions = rows["completion_ids"]
+    mask = rows["completion_mask"]
     ids = torch.cat((rows["prompt_ids"], completions), dim=1)
     return ids, torch.cat((rows["prompt_mask"], mask), dim=1), completions.shape[1]

@@ -151,7 +151,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
         """Make the rollouts of a whole step; TRL calls this once per step."""
-        run, step = self._run, self.steps_done + 1
+        run = self._run
+        step = self.steps_done + 1
         # A new one each step, so that nothing of the last step can be read by mistake.
         buffer = StepBuffer(control_rng=numpy_generator(run.seed, Stream.CONTROL, step))
         self.step_buffer = buffer
@@ -442,7 +443,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:
-            run, updates = self._run, self._layout.updates
+            run = self._run
+            updates = self._layout.updates
 
             # Constant over the updates of a step: a schedule is defined in steps of the run.
             def factor(update: int) -> float:

@@ -145,7 +145,9 @@ class Training:
         return self._loop.end_step(step, trainer.step_metrics())
 
     def _settings(self) -> GRPOConfig:
-        run, layout, options = self.run, self.layout, self.options
+        run = self.run
+        layout = self.layout
+        options = self.options
         cpu = not torch.cuda.is_available()
         reads_kl = "token_kl" in run.estimator.needs | run.estimator.uses
         return GRPOConfig(

@@ -71,7 +71,8 @@ class VllmTrainer(EstimatorTrainer):
                 self.vllm_generation.sync_weights()
                 self._last_loaded_step: Any = self.state.global_step
             self._forget_prompts()
-            engine, changes = self.vllm_generation, {"temperature": temperature, **cuts}
+            engine = self.vllm_generation
+            changes = {"temperature": temperature, **cuts}
             before = {name: getattr(engine, name) for name in changes}
             for name, value in changes.items():
                 setattr(engine, name, value)
@@ -144,7 +145,8 @@ class VllmTrainer(EstimatorTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if self._corrects:
-            advantages, ratio = inputs["advantages"], inputs["importance_sampling_ratio"][:, :1]
+            advantages = inputs["advantages"]
+            ratio = inputs["importance_sampling_ratio"][:, :1]
             # A copy, as the same rows come again in each inner epoch.
             weighted = advantages * (ratio if advantages.ndim > 1 else ratio[:, 0])
             inputs = {**inputs, "advantages": weighted}

@@ -44,7 +44,8 @@ def compute_policy_loss(
     processes = info.get("dp_size") or 1
     # Without numbers of the whole batch, a micro-batch is one.
     rows = int(mask.any(dim=1).sum())
-    rollouts, tokens = info.get("global_batch_size"), info.get("batch_num_tokens")
+    rollouts = info.get("global_batch_size")
+    tokens = info.get("batch_num_tokens")
     rollouts = max(rows, 1) if rollouts is None else rollouts
     tokens = max(int(mask.sum()), 1) if tokens is None else tokens
     output = objective_of(config.policy_loss).loss(
