@@ -180,7 +180,7 @@ class Run:
         """sha256, in hex, of everything that can change a training's result except its seed.
 
         Runs with the same hash are replicates. Evaluation settings are not in it, as
-        evaluations have identities of their own.
+        evaluations have other identities.
         """
         return self._settings.config_hash
 

@@ -70,7 +70,7 @@ class StepRollouts:
             verdicts.
         levels: difficulty level of each drawn group.
         prompts: the target number of groups of each run's step; by default the number drawn.
-        references: number of rollouts of each run beside these: of a reference model, or greedy.
+        references: number of further rollouts of each run: of a reference model, or greedy.
         turns: for a single run, the turn of each drawn group, counted from 1, if prompts come in
             several.
         last_turn: the turn after which no prompt comes again.
@@ -125,7 +125,7 @@ def stacked_rollout_metrics(
 ) -> list[dict[str, float]]:
     """Return the metrics of a step's rollouts, rewards and advantages by name, for each run.
 
-    Each run's numbers have the same bits whatever the other runs are.
+    Each run's numbers do not depend on the other runs, to the bit.
 
     Rewards, collapse and entropies cover every drawn group, so that they describe the model and
     the problems independently of the rollout policy; where prompts come in several turns, every

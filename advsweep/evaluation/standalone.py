@@ -117,7 +117,7 @@ def evaluate_subject(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_change: Callable[[str], None] = lambda why: None,
 ) -> EvaluationRecord:
-    """Return the evaluation of some weights; makes what the store and earlier tries lack.
+    """Return the evaluation of some weights; make what the store and earlier tries lack.
 
     An existing evaluation counts, by whichever method it was made. Otherwise the first method
     is used that can sample from the weights. Finished pieces are kept in the folder of all runs

@@ -143,7 +143,7 @@ class SlimeRewards(RowEstimator):
 
 
 def _sessions(samples: Sequence[Any]) -> list[Hashable]:
-    """Return the rollout that each of slime's samples belongs to: one of its own without an id."""
+    """Return the rollout of each of slime's samples; one without an id is a rollout."""
     sessions: list[Hashable] = []
     for row, sample in enumerate(samples):
         has_id = sample.rollout_id is not None

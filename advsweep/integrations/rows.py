@@ -185,7 +185,7 @@ class RowEstimator:
         fields: fields of the estimator, if it is named.
 
     Attributes:
-        provides: the inputs beside rewards that the framework hands over.
+        provides: the inputs that the framework hands over, in addition to rewards.
         framework: name for messages.
         metrics: `advsweep.diagnostics.rollout_metrics` of the last call; a success is a reward
             of 1.

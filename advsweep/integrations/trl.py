@@ -257,7 +257,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         of_rollouts = {"rewards": rewards, "mask": mask}
         for name, values in self._inputs_of_process(wanted, inputs, outputs).items():
             if values.ndim > 1:
-                # A process pads its completions to the longest of its own.
+                # Each process pads its completions to its longest.
                 values = self.accelerator.pad_across_processes(values, dim=1)
             of_rollouts[name] = self.accelerator.gather(values.contiguous())
         groups = {
@@ -286,7 +286,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         inputs: Sequence[Mapping[str, Any]],
         outputs: Mapping[str, Any],
     ) -> dict[str, Tensor]:
-        """Return what the estimator reads beside rewards, of this process's rollouts."""
+        """Return what the estimator reads of this process's rollouts, in addition to rewards."""
         completions = outputs["completion_ids"]
         device = completions.device
         width = completions.shape[1]
@@ -335,7 +335,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
         """Return log-probabilities and exact entropies, at the temperature of sampling.
 
-        Where TRL has computed all that is wanted, this takes no pass of its own.
+        Where TRL has computed all that is wanted, this takes no further pass.
         """
         computed: Tensor | None = outputs.get("old_per_token_logps")
         exact = bool(wanted & _EXACT)

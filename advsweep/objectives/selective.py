@@ -55,7 +55,7 @@ class ClipCov(Clipped):
         covariances = _covariances(inputs)
         inside = (covariances > self.cov_low) & (covariances < self.cov_high)
         eligible = inside & ~stopped & inputs.completion_mask
-        # By digits of log π, whatever its size, and by the token's position where these are equal.
+        # By digits of log π, not its size, and by the token's position where these are equal.
         positions = inputs.completion_mask.flatten(-2).cumsum(dim=-1).view_as(eligible)
         mantissas = inputs.log_probs.detach().double().frexp().mantissa
         digits = (mantissas * 4096 + positions * 0.6180339887).frac().abs()

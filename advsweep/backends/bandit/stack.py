@@ -1,6 +1,6 @@
 """Trains bandits of several runs together, as one tensor [runs, prompts, behaviours].
 
-A run's numbers do not depend on the runs beside it: every operation on several runs computes row
+A run's numbers do not depend on the other runs: every operation on several runs computes row
 by row, and a single run is a stack of one.
 """
 

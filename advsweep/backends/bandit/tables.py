@@ -139,7 +139,7 @@ class Logits:
         if not self.is_shared:
             return parameters
         # One product per run: a batched product rounds otherwise, and a run's numbers must
-        # not depend on the runs beside it.
+        # not depend on the other runs.
         return torch.stack([self._features @ of_run for of_run in parameters])
 
     def pull_back(self, gradient: PerBehaviour) -> Parameters:

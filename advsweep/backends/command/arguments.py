@@ -8,7 +8,7 @@ when the command starts:
     {parameters.model}                               a parameter that the template declares
     {directory} {python} {gpus}                      `RUNTIME`
 
-`{{` and `}}` stand for braces. A value always stays within one argument, whatever it holds.
+`{{` and `}}` stand for braces. A value always stays within one argument.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Ended:
 
 
 class RunningCommand:
-    """A command in a session of its own, whose output a thread reads.
+    """A command in its own session, whose output a thread reads.
 
     Args:
         argv: program and arguments.

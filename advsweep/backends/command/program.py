@@ -42,7 +42,7 @@ def working_folder(template: Template, values: Values, places: Mapping[str, str]
     folder = Path(places["folder"] or ".").absolute()
     if not template.workdir:
         return folder
-    # A relative folder is one beside the template.
+    # A relative folder is next to the template.
     workdir = Path(fill(template.workdir, values, "workdir")).expanduser()
     return Path(places["template"]).parent / workdir
 
@@ -79,7 +79,7 @@ def _named_files(argv: Sequence[str], folder: Path) -> Iterator[Path]:
     """Yield the files that program and arguments name, and those of `-m MODULE`."""
     for number, argument in enumerate(argv):
         if number == 0 and "/" not in argument:
-            continue  # found on the PATH, whatever the folder has
+            continue  # found on the PATH, even if the folder has such a file
         if number > 1 and argv[number - 1] == "-m":
             yield from _module_files(argument, folder)
             continue

@@ -6,7 +6,7 @@ CONTROL and STATUS are file descriptors. The worker holds the other end of CONTR
 for a stop, and its end means that the worker is gone, however it died. STATUS gets one line of
 JSON when everything has ended.
 
-The command starts in a session of its own. The supervisor adopts its orphans, so that a process
+The command starts in its own session. The supervisor adopts its orphans, so that a process
 which went into the background, or made another session, is found and ended as well. At a stop
 every process gets SIGNAL, and after GRACE seconds SIGKILL; without a worker, SIGKILL at once, as
 another worker may start the same run again.

@@ -85,7 +85,7 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
         folder.mkdir(parents=True, exist_ok=True)
         told = False
         while not lock.is_locked:
-            # The lock of a process that was killed is free, so none waits for ever.
+            # The lock of a process that was killed is free, so none waits endlessly.
             try:
                 lock.acquire()
             except Timeout:

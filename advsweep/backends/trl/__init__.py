@@ -15,7 +15,7 @@ The walk of a reward through one step, module by module:
 4. TRL calls the reward function `_reward`; `StepBuffer.judge` verifies the completions and
    computes rewards, which stay in the buffer. Where completions end is `ends`' business.
 5. Back in `_generate_and_score_completions`, the estimator turns the rewards of the groups that
-   the policy kept into advantages, which go into TRL's rows beside the tokens.
+   the policy kept into advantages, which go into TRL's rows with the tokens.
 6. TRL splits the rows into minibatches; `_prepare_inputs` counts the rollouts of each.
    `_compute_loss` hands log-probabilities and advantages to the objective.
 7. `end_update` checks loss and gradient before each update. After the last one, `step_metrics`

@@ -151,7 +151,7 @@ class TrlBackend(TrlOptions, Backend):
     def sampler_by(
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
-        # The length limit is that of the run's training, whatever samples here.
+        # The length limit of the run's training holds for every sampler.
         tokens = answer_tokens(run.generation, task)
         folder = self._folder(run, directory, step)
         model = hf_model(run.model)

@@ -202,7 +202,7 @@ class Correction(Enum):
     NONE = "none"
 
 
-# Shares of a GPU that vLLM takes: beside a training, and alone.
+# Shares of a GPU that vLLM takes: next to a training, and without one.
 SHARED_MEMORY = 0.3
 OWN_MEMORY = 0.9
 

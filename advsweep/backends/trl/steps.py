@@ -101,7 +101,7 @@ class StepSource(LanguageSource):
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         problems = list(self._run.task.draw(prompts, self._rng))
-        # TRL's rows of each draw have a width of their own; `rows` pads them to one.
+        # TRL's rows of each draw have another width; `rows` pads them to one.
         self._parts.append(self._trainer.roll_out(self._repeated(problems)))
         return self._add(problems, *self._trainer.step_buffer.take_draw())
 
@@ -112,7 +112,7 @@ class StepSource(LanguageSource):
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         repeated = self._repeated([self._problems[group] for group in groups.tolist()])
-        # A seed of their own, so that the rollouts do not depend on how many references there are.
+        # Another seed, so that the rollouts do not depend on how many references there are.
         seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step)
         temperature = self._run.generation.temperature
         rewards = self._trainer.judge_answers(

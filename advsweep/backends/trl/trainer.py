@@ -74,7 +74,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         arguments: arguments of GRPOTrainer.
 
     Attributes:
-        estimator: a copy of the run's estimator, with a memory of its own.
+        estimator: a copy of the run's estimator, with its own memory.
         step_buffer: the values of the current step.
         base_rate: the base's solve rate, for a control that needs it; set before the first step.
         meter: measures the changes of the weights; None where it does not.
@@ -208,7 +208,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         return rows
 
     def _passes_over(self, rows: Rows) -> Rows:
-        """Compute what the estimator reads of each token by forward passes of their own."""
+        """Compute what the estimator reads of each token by further forward passes."""
         read = self._read & {"token_grad_norms", "token_kl"}
         if not read:
             return {}
@@ -268,7 +268,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> list[float]:
         """The reward function that TRL calls.
 
-        TRL turns rewards into advantages of its own; the buffer keeps them for the estimator.
+        TRL turns rewards into its own advantages; the buffer keeps them for the estimator.
         """
         texts = [until_stop(_text_of(answer), self.ends.stop) for answer in completions]
         lengths = [len(tokens) for tokens in completion_ids]

@@ -115,7 +115,7 @@ class VllmTrainer(EstimatorTrainer):
         entropies = entropies.where(generated, 0.0)
         certainties = torch.full((len(input_ids),), torch.nan, device=input_ids.device)
         if self._needs_certainty:
-            # By a pass of its own, which only estimators that read it pay for.
+            # By a further pass, which only estimators that read it pay for.
             of_tokens = forward_statistic(self, *whole[1:], certainty)
             certainties = of_tokens.where(generated, 0.0).sum(dim=1)
         self.step_buffer.statistics = TokenStatistics(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEY = f"algorithm.{NAME}"
 
-# What estimators can read, beside rewards, in every trainer of verl, and in ours.
+# What estimators can read, in addition to rewards, in every trainer of verl, and in ours.
 ALWAYS = frozenset({"lengths"})
 IN_OUR_TRAINERS = ALWAYS | {
     "token_entropy",
@@ -168,7 +168,7 @@ def check_inputs(estimator: Estimator, available: frozenset[str]) -> None:
 
 
 def _origins(index: Sequence[Any], response_mask: Tensor) -> list[Origin]:
-    """Return a rollout for each row; padding has no token of its own and its own `uid`."""
+    """Return a rollout for each row; padding has no generated token and another `uid`."""
     empty = (~response_mask.bool().any(dim=1)).tolist()
     return [
         Origin(uid, row, padding=empty[row] and bool(_PADDING.fullmatch(str(uid))))
