@@ -28,6 +28,7 @@ from advsweep.estimators.batch import (
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from torch import Tensor
 
     from advsweep.estimators.batch import FlagPerRollout, PerRollout, PerToken
 
@@ -224,7 +225,9 @@ class Estimator(Component):
 
     def _check_shape_of_rewards(self, rewards: Any) -> None:
         if not isinstance(rewards, torch.Tensor) or rewards.ndim != 2 or not rewards.numel():
-            got = list(rewards.shape) if isinstance(rewards, torch.Tensor) else type(rewards).__name__
+            got = (
+                list(rewards.shape) if isinstance(rewards, torch.Tensor) else type(rewards).__name__
+            )
             raise BatchError(f"rewards: expected a tensor [prompts, rollouts], got {got}")
         if rewards.dtype not in (torch.float32, torch.float64):
             raise BatchError(
