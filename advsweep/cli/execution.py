@@ -1,4 +1,4 @@
-"""Execute plans for `run`, `sweep` and `retry`: store, live view, tracking, and outcome."""
+"""Execute plans for `run`, `sweep` and `retry`: store, live view, tracking, and result."""
 
 from __future__ import annotations
 
@@ -97,42 +97,42 @@ def without_prompts() -> Iterator[None]:
             sys.stdin = stdin
 
 
-def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
-    """Return the outcome of a sweep for `--format json`."""
+def result_record(plan: Plan, result: SweepResult) -> dict[str, Any]:
+    """Return the result of a sweep for `--format json`."""
     counts = ("done", "skipped", "unfinished", "halted", "submitted", "queued")
     return {
         "sweep": plan.name,
-        "runs": list(outcome.run_ids),
-        "failed": [{"id": i, "error": error} for i, error in outcome.failed.items()],
-        "pruned": [{"id": i, "reason": reason} for i, reason in outcome.pruned.items()],
-        **{name: getattr(outcome, name) for name in counts},
+        "runs": list(result.run_ids),
+        "failed": [{"id": i, "error": error} for i, error in result.failed.items()],
+        "pruned": [{"id": i, "reason": reason} for i, reason in result.pruned.items()],
+        **{name: getattr(result, name) for name in counts},
     }
 
 
-def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) -> None:
-    """Print the outcome of a sweep, or of runs that were restarted, and the next commands.
+def print_result(plan: Plan, result: SweepResult, store: str | None = None) -> None:
+    """Print the result of a sweep, or of runs that were restarted, and the next commands.
 
     Args:
         store: the store that was named on the command line; the next commands name it too.
     """
     option = _store_option(store)
-    echo_line(_count_runs(plan, outcome), err=True)
-    for run_id, error in list(outcome.failed.items())[:LISTED]:
+    echo_line(_count_runs(plan, result), err=True)
+    for run_id, error in list(result.failed.items())[:LISTED]:
         echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id}{option})", err=True)
-    if outcome.halted:
+    if result.halted:
         echo("No more runs started: --max-failures reached.", err=True)
-    for run_id, reason in list(outcome.pruned.items())[:LISTED]:
+    for run_id, reason in list(result.pruned.items())[:LISTED]:
         echo_line(f"  run {run_id} pruned: {reason}", err=True)
-    if outcome.pruned:
+    if result.pruned:
         echo("stopping=none resumes pruned runs from their last checkpoint.", err=True)
     if not plan.name:
         return
     words = f"{shlex.quote(plan.name)}{option}"
-    if outcome.failed or outcome.unfinished:
+    if result.failed or result.unfinished:
         echo("Start the same sweep again to execute the missing runs.", err=True)
-    if outcome.submitted or outcome.queued:
+    if result.submitted or result.queued:
         echo_line(f"`advsweep status {words}` shows their progress.", err=True)
-    if outcome.done or outcome.skipped:
+    if result.done or result.skipped:
         echo_line(f"`advsweep report {words}` prints the table.", err=True)
 
 
@@ -143,20 +143,20 @@ def _store_option(store: str | None) -> str:
     return f" --store {shlex.quote(redacted(store))}"  # a masked password has to be completed
 
 
-def _count_runs(plan: Plan, outcome: SweepResult) -> str:
+def _count_runs(plan: Plan, result: SweepResult) -> str:
     counts = {
-        "done": outcome.done,
-        "done before": outcome.skipped,
-        "failed": len(outcome.failed),
-        "pruned": len(outcome.pruned),
-        "unfinished": outcome.unfinished,
-        "submitted": outcome.submitted,
-        "queued or running": outcome.queued,
+        "done": result.done,
+        "done before": result.skipped,
+        "failed": len(result.failed),
+        "pruned": len(result.pruned),
+        "unfinished": result.unfinished,
+        "submitted": result.submitted,
+        "queued or running": result.queued,
     }
     parts = [f"{count} {state}" for state, count in counts.items() if count]
-    if plan.name and not outcome.done:
+    if plan.name and not result.done:
         parts.insert(0, "0 done")
-    total = len(outcome.run_ids)
+    total = len(result.run_ids)
     if not plan.name:
         return f"{counted(total, 'run')}: {', '.join(parts)}"
     return f"sweep {plan.name}: {', '.join(parts)} of {total} runs"

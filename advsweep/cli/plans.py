@@ -34,7 +34,7 @@ from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.planning.versions import describe_meeting
 from advsweep.sweep.progress import config_labels
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.strategies import Preview, Stage, SweepOutcome, SweepStrategy
+from advsweep.sweep.strategies import Preview, Stage, SweepStrategy, TrainedSweep
 
 # Rows of a table; `--format json` has all.
 LISTED = 50
@@ -317,7 +317,7 @@ def print_sweep(
 
 def train_sweep(
     sweep: SweepStrategy, store: Store, jobs: int | None, policy: Policy, *, force: bool
-) -> SweepOutcome:
+) -> TrainedSweep:
     """Train what is missing of a sweep; print on stderr what happens."""
 
     def train(stage: Stage) -> SweepResult:
@@ -329,7 +329,7 @@ def train_sweep(
     def say(text: str) -> None:
         echo_line(text, err=True)
 
-    outcome = sweep.execute(store, train, say)
-    for remark in outcome.remarks:
+    trained = sweep.execute(store, train, say)
+    for remark in trained.remarks:
         warn(remark)
-    return outcome
+    return trained

@@ -1,7 +1,7 @@
 """Plain, raced and tuned sweeps: which runs are trained, in which stages.
 
     sweep = plan_sweep(["sweep.yaml"])
-    outcome = train_sweep(sweep, store, on_text=print)
+    trained = train_sweep(sweep, store, on_text=print)
 
 A strategy trains one stage after another through a function that it is given, and says in texts
 what it does, so that the command line and Python callers share it.
@@ -62,7 +62,7 @@ class Preview:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOutcome:
+class TrainedSweep:
     """What came of a sweep.
 
     Attributes:
@@ -118,7 +118,7 @@ class SweepStrategy(ABC):
         """
 
     @abstractmethod
-    def execute(self, store: Store, train: Train, on_text: OnText) -> SweepOutcome:
+    def execute(self, store: Store, train: Train, on_text: OnText) -> TrainedSweep:
         """Train what is missing.
 
         Args:
@@ -138,9 +138,9 @@ class PlainSweep(SweepStrategy):
     def preview(self, store: Store | None) -> Preview:
         return Preview(stage=Stage(plan=self.plan, is_part=False))
 
-    def execute(self, store: Store, train: Train, on_text: OnText) -> SweepOutcome:
+    def execute(self, store: Store, train: Train, on_text: OnText) -> TrainedSweep:
         result = train(Stage(plan=self.plan, is_part=False))
-        return SweepOutcome(plan=self.plan, result=result)
+        return TrainedSweep(plan=self.plan, result=result)
 
 
 @dataclass
@@ -153,7 +153,7 @@ class RacedSweep(SweepStrategy):
         text = f"sweep {self.plan.name} is a race: these are all runs that it may need."
         return Preview(stage=Stage(plan=self.plan, is_part=False), texts=[text])
 
-    def execute(self, store: Store, train: Train, on_text: OnText) -> SweepOutcome:
+    def execute(self, store: Store, train: Train, on_text: OnText) -> TrainedSweep:
         return _race(self.plan, store, train)
 
 
@@ -185,7 +185,7 @@ class TunedSweep(SweepStrategy):
             },
         )
 
-    def execute(self, store: Store, train: Train, on_text: OnText) -> SweepOutcome:
+    def execute(self, store: Store, train: Train, on_text: OnText) -> TrainedSweep:
         on_text(self._describe_size())
         stages: list[Stage] = []
 
@@ -197,20 +197,20 @@ class TunedSweep(SweepStrategy):
         is_stopped = result is not None and (result.stopped or result.halted)
         if record.is_complete and not is_stopped:
             on_text(record.text)
-            outcome = self._test(record, store, train)
+            trained = self._test(record, store, train)
         else:
             assert result is not None
-            outcome = SweepOutcome(plan=stages[-1].plan, result=result)
+            trained = TrainedSweep(plan=stages[-1].plan, result=result)
         return replace(
-            outcome, tuning=record, remarks=[*outcome.remarks, *_tuning_remarks(record, outcome)]
+            trained, tuning=record, remarks=[*trained.remarks, *_tuning_remarks(record, trained)]
         )
 
-    def _test(self, record: TuningRecord, store: Store, train: Train) -> SweepOutcome:
+    def _test(self, record: TuningRecord, store: Store, train: Train) -> TrainedSweep:
         """Train the runs that are compared, each arm at its choice."""
         plan = self.tuning.plan_test(record)
         if plan.race is not None:
             return _race(plan, store, train)
-        return SweepOutcome(plan=plan, result=train(Stage(plan=plan)))
+        return TrainedSweep(plan=plan, result=train(Stage(plan=plan)))
 
     def _describe_values(self, plan: Plan) -> str:
         """Return the values that a plan of tuning runs tries."""
@@ -270,7 +270,7 @@ def train_sweep(
     policy: Policy | None = None,
     on_text: OnText = lambda text: None,
     on_event: Callable[[Event], None] = lambda event: None,
-) -> SweepOutcome:
+) -> TrainedSweep:
     """Train what is missing of a sweep, as `advsweep sweep` does.
 
     Args:
@@ -289,13 +289,13 @@ def train_sweep(
             on_text(stage.text)
         return execute(stage.plan, store, on_event=on_event, policy=policy)
 
-    outcome = sweep.execute(store, train, on_text)
-    for remark in outcome.remarks:
+    trained = sweep.execute(store, train, on_text)
+    for remark in trained.remarks:
         on_text(remark)
-    return outcome
+    return trained
 
 
-def _race(plan: Plan, store: Store, train: Train) -> SweepOutcome:
+def _race(plan: Plan, store: Store, train: Train) -> TrainedSweep:
     """Train runs of a race until it is over, or a queue has the runs of the next round."""
     stages = [Stage(plan=plan)]
 
@@ -309,13 +309,13 @@ def _race(plan: Plan, store: Store, train: Train) -> SweepOutcome:
     remarks = []
     if result.submitted or result.queued:
         remarks = ["Start the same sweep again once these runs are done: the race goes on."]
-    return SweepOutcome(plan=stages[-1].plan, result=result, race=standing, remarks=remarks)
+    return TrainedSweep(plan=stages[-1].plan, result=result, race=standing, remarks=remarks)
 
 
-def _tuning_remarks(record: TuningRecord, outcome: SweepOutcome) -> list[str]:
+def _tuning_remarks(record: TuningRecord, trained: TrainedSweep) -> list[str]:
     """Return what the user should know about the tuning of a sweep after its last stage."""
     remarks = []
-    if not record.is_complete and (outcome.result.submitted or outcome.result.queued):
+    if not record.is_complete and (trained.result.submitted or trained.result.queued):
         remarks.append(
             "Start the same sweep again once these runs are done: it chooses and goes on."
         )

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.execution import check_overrides, print_outcome
+from advsweep.cli.execution import check_overrides, print_result
 from advsweep.cli.plans import describe_plan, print_plan, print_start
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
@@ -184,7 +184,7 @@ def test_hostile_title_is_one_printable_line(capsys, tmp_path):
 def test_next_commands_name_the_store(capsys, monkeypatch, store, ending):
     monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
     outcome = SweepResult(run_ids=[1], done=1, skipped=0, failed={}, unfinished=0, stopped=False)
-    print_outcome(SimpleNamespace(name="my.sweep"), outcome, store)
+    print_result(SimpleNamespace(name="my.sweep"), outcome, store)
     assert capsys.readouterr().err.splitlines()[-1] == ending
 
 

@@ -51,14 +51,14 @@ def planned(file, *overrides, executor="debug"):
 
 @pytest.mark.security
 def test_a_restarted_run_needs_the_store_to_be_trusted(template, store, monkeypatch):
-    outcome = execute(
+    result = execute(
         planned(template(), "backend.parameters.mode=exits"),
         store,
         jobs=1,
         policy=Policy(retries=0),
     )
     monkeypatch.setenv(consent.COMMANDS, "{}")
-    records = store.runs.select(ids=list(outcome.run_ids))
+    records = store.runs.select(ids=list(result.run_ids))
     # Already to compare its program with the planned one, files would be read that a store names.
     with pytest.raises(ConfigError, match="--trust-store"):
         plan_again(records)
@@ -93,9 +93,9 @@ def test_an_early_stop_ends_the_command(template, store):
         *("backend.parameters.delay=0.2", "stopping=acr", "steps=40"),
         *("stopping.first=3", "stopping.threshold=0.01"),
     )
-    outcome = execute(plan, store, jobs=1)
-    assert list(outcome.pruned) == list(outcome.run_ids)
-    [record] = store.runs.select(ids=list(outcome.run_ids))
+    result = execute(plan, store, jobs=1)
+    assert list(result.pruned) == list(result.run_ids)
+    [record] = store.runs.select(ids=list(result.run_ids))
     assert record.status is Status.PRUNED
     assert record.step < 40
 
@@ -148,6 +148,6 @@ def test_a_killed_sweep_goes_on_as_if_nothing_had_been(template, store, tmp_path
     logs = [(r.directory / "log.txt").read_text() for r in store.runs.select()]
     assert any("resuming after step" in log for log in logs)
     with open_store(str(tmp_path / "whole.db")) as whole:
-        outcome = execute(planned(file, *wanted[:3], "backend.parameters.delay=0.2"), whole, jobs=1)
-        assert outcome.done == 4
+        result = execute(planned(file, *wanted[:3], "backend.parameters.delay=0.2"), whole, jobs=1)
+        assert result.done == 4
         assert curves(store) == curves(whole)

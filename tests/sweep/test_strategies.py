@@ -35,19 +35,19 @@ def test_a_python_caller_trains_a_tuned_sweep_and_is_told_what_happens(write, st
         if isinstance(event, RunEvent) and event.kind.value == "started":
             started.append(event.run.id)
 
-    outcome = train_sweep(sweep, store, on_text=texts.append, on_event=on_event)
+    trained = train_sweep(sweep, store, on_text=texts.append, on_event=on_event)
     assert texts == [
         "sweep fair: 4 tuning runs (2 arms x 2 values of optimizer.lr x 1 seed); then 4 test runs",
         "values of optimizer.lr: 2, 4",
-        outcome.tuning.text,
+        trained.tuning.text,
     ]
-    assert (outcome.exit_code, outcome.result.done, len(started)) == (0, 4, 8)
-    assert (outcome.plan.name, outcome.race, outcome.remarks) == ("fair", None, [])
+    assert (trained.exit_code, trained.result.done, len(started)) == (0, 4, 8)
+    assert (trained.plan.name, trained.race, trained.remarks) == ("fair", None, [])
     assert {run.status for run in store.runs.select()} == {Status.DONE}
-    chosen = {arm.name: arm.chosen for arm in outcome.tuning.arms}
+    chosen = {arm.name: arm.chosen for arm in trained.tuning.arms}
     rates = {(r.estimator, r.config["optimizer"]["lr"]) for r in store.runs.select(sweep="fair")}
     assert rates == set(chosen.items())
-    assert outcome.plain() == {"tune": outcome.tuning.plain()}
+    assert trained.plain() == {"tune": trained.tuning.plain()}
     # What is done is not done again: only the test runs are looked at.
     again: list[str] = []
     assert train_sweep(sweep, store, on_text=again.append).result.skipped == 4
@@ -82,10 +82,10 @@ def test_a_tuning_that_a_queue_has_goes_on_later(write, store, race):
         stages.append(stage)
         return result(submitted=len(stage.plan.runs))
 
-    outcome = sweep.execute(store, submit, lambda text: None)
+    trained = sweep.execute(store, submit, lambda text: None)
     assert [stage.plan.name for stage in stages] == ["fair-tuning"]
-    assert outcome.plan is stages[0].plan
-    assert outcome.remarks == [
+    assert trained.plan is stages[0].plan
+    assert trained.remarks == [
         "Start the same sweep again once these runs are done: it chooses and goes on."
     ]
 
@@ -98,13 +98,13 @@ def test_a_race_trains_round_after_round_and_says_how_it_stands(write, store):
         stages.append(stage)
         return result(queued=1)
 
-    outcome = sweep.execute(store, submit, lambda text: None)
-    assert [stage.text for stage in stages] == [outcome.race.title]
+    trained = sweep.execute(store, submit, lambda text: None)
+    assert [stage.text for stage in stages] == [trained.race.title]
     assert stages[0].is_part
-    assert outcome.remarks == [
+    assert trained.remarks == [
         "Start the same sweep again once these runs are done: the race goes on."
     ]
-    assert outcome.plain() == {"race": outcome.race.plain()}
+    assert trained.plain() == {"race": trained.race.plain()}
 
 
 def test_without_a_value_for_an_arm_a_sweep_has_not_succeeded(write, store):
@@ -116,9 +116,9 @@ def test_without_a_value_for_an_arm_a_sweep_has_not_succeeded(write, store):
         [write({**fake, **quick}, tune=tune, controls=None, blocks=blocks)], fetch=False
     )
     texts: list[str] = []
-    outcome = train_sweep(sweep, store, on_text=texts.append)
-    assert (outcome.result.exit_code, outcome.exit_code) == (0, 1)
-    [remark] = outcome.remarks
+    trained = train_sweep(sweep, store, on_text=texts.append)
+    assert (trained.result.exit_code, trained.exit_code) == (0, 1)
+    [remark] = trained.remarks
     assert remark == texts[-1]
     assert remark.startswith("no value of optimizer.lr could be chosen for ")
     assert "`advsweep status fair-tuning` says why" in remark

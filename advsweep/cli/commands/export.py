@@ -186,14 +186,14 @@ def _send(
     if directory is not None:
         (directory / _MARK).mkdir(parents=True, exist_ok=True)
     with without_prompts(), progress_bar("runs", len(runs)) as on_run:
-        outcomes = []
-        for outcome in sync(store, runs, tracking):
-            outcomes.append(outcome)
-            on_run(len(outcomes))
-    counts = Counter(what for _, what, _ in outcomes)
+        results = []
+        for result in sync(store, runs, tracking):
+            results.append(result)
+            on_run(len(results))
+    counts = Counter(what for _, what, _ in results)
     shown = ", ".join(f"{count} {what}" for what, count in counts.items()) or "no runs"
     echo_line(f"{tracking.name}: {shown}", err=True)
-    for run_id, what, reason in [each for each in outcomes if each[2]][:_LISTED]:
+    for run_id, what, reason in [each for each in results if each[2]][:_LISTED]:
         echo_line(f"  run {run_id} {what}: {reason}", err=True)
     if directory is not None:
         echo(str(directory))

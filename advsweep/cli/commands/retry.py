@@ -74,12 +74,12 @@ def retry(
             return
         plan = plan_again(restarted, settings)
         plan.check()
-        outcome = execution.execute(plan, opened, jobs=jobs, force=False, policy=policy)
+        result = execution.execute(plan, opened, jobs=jobs, force=False, policy=policy)
     if output_format == "json":
-        print_json(execution.outcome_record(plan, outcome))
+        print_json(execution.result_record(plan, result))
     else:
-        execution.print_outcome(plan, outcome)
-    raise typer.Exit(outcome.exit_code)
+        execution.print_result(plan, result)
+    raise typer.Exit(result.exit_code)
 
 
 def _settings(

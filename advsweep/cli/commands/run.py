@@ -46,10 +46,10 @@ def run(
     plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
         plans.print_start(plan, opened, 1, force=force)
-        outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
-        [record] = opened.runs.select(ids=outcome.run_ids)
+        result = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
+        [record] = opened.runs.select(ids=result.run_ids)
         if output_format == "json":
             print_json(runs.full_record(opened, record))
         else:
             runs.print_summary(opened, record)
-    raise typer.Exit(outcome.exit_code)
+    raise typer.Exit(result.exit_code)

@@ -93,14 +93,14 @@ def sweep(
     plans.print_warnings(planned.plan.warnings)
     planned.plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
-        outcome = plans.train_sweep(planned, opened, jobs, policy, force=force)
-        plan, result = outcome.plan, outcome.result
+        trained = plans.train_sweep(planned, opened, jobs, policy, force=force)
+        plan, result = trained.plan, trained.result
         if as_json:
-            print_json({**execution.outcome_record(plan, result), **outcome.plain()})
+            print_json({**execution.result_record(plan, result), **trained.plain()})
         else:
             for sentence in runs.describe_no_signal(opened, result.run_ids):
                 echo_line(sentence, err=True)
-            if outcome.race is not None:
-                runs.print_race(outcome.race)
-            execution.print_outcome(plan, result, store)
-    raise typer.Exit(outcome.exit_code)
+            if trained.race is not None:
+                runs.print_race(trained.race)
+            execution.print_result(plan, result, store)
+    raise typer.Exit(trained.exit_code)

@@ -101,7 +101,7 @@ def worker(
                 echo_line(f"{what} {event.kind.value}{reason}", err=True)
             track(event)
 
-        outcome = pull_runs(
+        result = pull_runs(
             opened,
             names[0] if names else None,
             executor,
@@ -109,8 +109,8 @@ def worker(
             idle_seconds=wait,
             overrides=[text for text in overrides if text not in own],
         )
-    parts = [f"{outcome.done} done"]
-    parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
-    parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
+    parts = [f"{result.done} done"]
+    parts += [f"{len(result.failed)} failed"] if result.failed else []
+    parts += [f"{result.unfinished} unfinished"] if result.unfinished else []
     echo(f"worker: {', '.join(parts)}", err=True)
-    raise typer.Exit(outcome.exit_code)
+    raise typer.Exit(result.exit_code)

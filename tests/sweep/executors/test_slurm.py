@@ -114,7 +114,7 @@ def test_an_array_runs_a_sweep_once(slurm, plan, store, undisturbed_store, capsy
     assert messages(both, store) == [f"{seed} waiting a queued job has it" for seed in (0, 1)]
     outcome = execute(both, store)
     assert (outcome.submitted, outcome.queued, outcome.exit_code) == (0, 2, 0)
-    execution.print_outcome(both, outcome)
+    execution.print_result(both, outcome)
     told = capsys.readouterr().err
     assert "sweep same: 0 done, 2 queued or running of 2 runs" in told
     assert "`advsweep status same` shows their progress." in told
