@@ -202,7 +202,8 @@ def check(component: Component) -> None:
     """
     hints = field_types(type(component))
     for f in dataclasses.fields(component):
-        got, hint = getattr(component, f.name), hints[f.name]
+        got = getattr(component, f.name)
+        hint = hints[f.name]
         value = _fit(got, hint)
         if value is _NO_FIT:
             choices = choices_of(hint)
@@ -237,9 +238,11 @@ def choices_of(hint: Any) -> dict[str, Any]:
 
 def describe_type(hint: Any) -> str:
     """Describe a type to users: `one of exact, formula`, `a number`, `an integer or null`."""
-    if choices := [*choices_of(hint)]:
+    choices = [*choices_of(hint)]
+    if choices:
         return "one of " + ", ".join(choices) if len(choices) > 1 else f"'{choices[0]}'"
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(dict.fromkeys(describe_type(a) for a in args))
     if origin is tuple:
@@ -281,7 +284,8 @@ _NO_FIT = object()
 
 def _fit(value: Any, hint: Any) -> Any:
     """Convert a value to a type; `_NO_FIT` if it does not fit."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if hint is Any:
         return value
     if origin in (types.UnionType, typing.Union):

@@ -149,7 +149,8 @@ def _start(lines: Sequence[str]) -> tuple[int, str]:
     given = ""
     comment = -1
     for number, line in enumerate(lines):
-        if match := separator_of(line):
+        match = separator_of(line)
+        if match:
             given = match
         elif line.startswith(COMMENT):
             comment = number

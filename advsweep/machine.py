@@ -43,9 +43,30 @@ def output_of(*command: str, seconds: float) -> str:
 # training writes into the same folder does not.
 _CODE = frozenset(
     {
-        *(".c", ".cc", ".cfg", ".cpp", ".cu", ".go", ".h", ".hpp", ".ini", ".ipynb", ".java"),
-        *(".jl", ".js", ".lua", ".pl", ".py", ".pyx", ".r", ".rs", ".sh", ".toml", ".ts"),
-        *(".yaml", ".yml"),
+        ".c",
+        ".cc",
+        ".cfg",
+        ".cpp",
+        ".cu",
+        ".go",
+        ".h",
+        ".hpp",
+        ".ini",
+        ".ipynb",
+        ".java",
+        ".jl",
+        ".js",
+        ".lua",
+        ".pl",
+        ".py",
+        ".pyx",
+        ".r",
+        ".rs",
+        ".sh",
+        ".toml",
+        ".ts",
+        ".yaml",
+        ".yml",
     }
 )
 _GIT_SECONDS = 10.0

@@ -51,7 +51,8 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requirement]]:
     """Return packages with their versions, and the requirements that are not met."""
-    versions, unmet = [], []
+    versions = []
+    unmet = []
     for requirement in required:
         try:
             version = importlib.metadata.version(requirement.name)

@@ -234,7 +234,8 @@ def _secrets_in(argument: str, masked: str) -> set[str]:
 
 def redacted_arguments(arguments: Sequence[str]) -> str:
     """Join a command line, quoted for a shell, with `***` in place of each secret."""
-    shown, follows = [], False
+    shown = []
+    follows = False
     for argument in arguments:
         shown.append(MASK if follows else redacted(argument))
         follows = _OPTION.fullmatch(argument) is not None

@@ -58,7 +58,8 @@ class Registry(Generic[C]):
         for point in discover().points:
             if point.group != self.group:
                 continue
-            if reason := self._name_problem(point):
+            reason = self._name_problem(point)
+            if reason:
                 message = f"the {self.kind} '{point.name}' of {point.origin} is not used: {reason}"
                 warnings.warn(message, AdvsweepWarning, stacklevel=3)
             else:
@@ -74,7 +75,8 @@ class Registry(Generic[C]):
 
     def problem(self, point: PluginPoint) -> str:
         """Import an entry point of the group; return why it cannot be used, or an empty text."""
-        if reason := self._name_problem(point):
+        reason = self._name_problem(point)
+        if reason:
             return reason
         try:
             self._load_plugin(point.name, self.kind)
@@ -127,7 +129,8 @@ class Registry(Generic[C]):
         where = where or self.kind
         target = self.aliases.get(name, name)
         if target not in self.modules and target not in self._plugins:
-            if reason := self.unavailable.get(name):
+            reason = self.unavailable.get(name)
+            if reason:
                 raise UnknownNameError(f"{where}: '{name}' cannot be built: {reason}")
             hint = nearest(name, {*self.names(), *self.aliases, *others})
             raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")

@@ -43,9 +43,31 @@ _OWN = "advsweep"
 # the path is no more part of a plug-in than an installed one.
 _LIBRARIES = frozenset(
     {
-        *("accelerate", "datasets", "hydra", "jax", "matplotlib", "numpy", "omegaconf", "pandas"),
-        *("peft", "pytest", "ray", "scipy", "sklearn", "sqlalchemy", "sympy", "tensorflow"),
-        *("tokenizers", "torch", "transformers", "triton", "trl", "typer", "verl", "vllm", "yaml"),
+        "accelerate",
+        "datasets",
+        "hydra",
+        "jax",
+        "matplotlib",
+        "numpy",
+        "omegaconf",
+        "pandas",
+        "peft",
+        "pytest",
+        "ray",
+        "scipy",
+        "sklearn",
+        "sqlalchemy",
+        "sympy",
+        "tensorflow",
+        "tokenizers",
+        "torch",
+        "transformers",
+        "triton",
+        "trl",
+        "typer",
+        "verl",
+        "vllm",
+        "yaml",
     }
 )
 
@@ -291,9 +313,11 @@ class _Reading:
     def _find_spec(self, name: str) -> ModuleSpec | None:
         parent = name.rpartition(".")[0]
         try:
-            if not parent and self.roots and (spec := PathFinder.find_spec(name, self.roots)):
-                return spec
-            if not self.roots and (spec := _loaded_spec(name)) is not None:
+            if self.roots:
+                spec = None if parent else PathFinder.find_spec(name, self.roots)
+            else:
+                spec = _loaded_spec(name)
+            if spec is not None:
                 return spec
             if not parent:
                 return importlib.util.find_spec(name)
@@ -372,7 +396,8 @@ def starts_shell(path: Path) -> bool:
 
 
 def _name_below(path: Path, folder: Path) -> str:
-    path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
+    path = Path(os.path.abspath(path))
+    folder = Path(os.path.abspath(folder))
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
@@ -446,7 +471,9 @@ class _Facts:
             if level:
                 parts = package.split(".")
                 above = parts[: len(parts) - level + 1]
-                base = ".".join([*above, *([module] if module else [])])
+                if module:
+                    above.append(module)
+                base = ".".join(above)
             if base:
                 yield base
                 yield from _parents(base)

@@ -79,7 +79,8 @@ def decode(data: bytes, path: Path | str) -> str:
         ConfigError: it is no text, or in another encoding than UTF-8 and UTF-16.
     """
     name = printable_line(str(path))
-    if form := other_form(data):
+    form = other_form(data)
+    if form:
         raise ConfigError(f"{name}: expected text, got {form}")
     encoding = encoding_of(data)
     try:

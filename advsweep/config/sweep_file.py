@@ -331,7 +331,8 @@ def _dimensions(
     ]
     zipped = block.get("zip", {})
     _expect(zipped, Mapping, f"{where}.zip", "keys with lists of equal length", or_empty=True)
-    if twice := set(zipped) & set(block):
+    twice = set(zipped) & set(block)
+    if twice:
         raise ConfigError(f"{where}: expected each key once, got '{min(twice)}' in zip as well")
     columns = {
         str(key): _values(values, key, f"{where}.zip")

@@ -39,7 +39,7 @@ def validation_problems(task: Task, settings: EvaluationSettings) -> tuple[Task,
         problems = task.problems(Split.HELD_OUT)
         kept = _share_of_levels(problems, settings.validation_share)
         return task, [problem for problem in problems if problem.id in kept]
-    own = _build(json.dumps({**task.plain(), **validation.task}, sort_keys=True))
+    other = _build(json.dumps({**task.plain(), **validation.task}, sort_keys=True))
     reported = {problem.id: problem for problem in task.problems(Split.HELD_OUT)}
     texts = {problem.text for problem in reported.values()}
 
@@ -49,7 +49,7 @@ def validation_problems(task: Task, settings: EvaluationSettings) -> tuple[Task,
         asks_the_same = same is not None and same.reference == problem.reference
         return problem.text in texts or asks_the_same
 
-    return own, [p for p in own.problems(Split.HELD_OUT) if not is_reported(p)]
+    return other, [p for p in other.problems(Split.HELD_OUT) if not is_reported(p)]
 
 
 def check_validation(task: Task, settings: EvaluationSettings) -> None:
@@ -77,14 +77,16 @@ def _share_of_levels(problems: Sequence[Problem], share: float) -> Set[str]:
     Problem sets with equally many problems of each level, such as those of several `task.seed`,
     are so divided into equally many.
     """
+    if not share:
+        return set()
     by_level: dict[int, list[Problem]] = {}
-    for problem in problems if share else ():
+    for problem in problems:
         by_level.setdefault(problem.level, []).append(problem)
-    return {
-        problem.id
-        for alike in by_level.values()
-        for problem in sorted(alike, key=_hash)[: math.floor(share * len(alike) + 0.5)]
-    }
+    ids: set[str] = set()
+    for of_level in by_level.values():
+        count = math.floor(share * len(of_level) + 0.5)
+        ids |= {problem.id for problem in sorted(of_level, key=_hash)[:count]}
+    return ids
 
 
 def _hash(problem: Problem) -> str:

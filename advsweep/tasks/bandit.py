@@ -106,10 +106,12 @@ class BanditTask(Task):
 
     @functools.cached_property
     def _problems(self) -> dict[Split, list[Problem]]:
-        levels, best = self.arms.levels.tolist(), self.arms.correct.argmax(axis=1).tolist()
+        levels = self.arms.levels.tolist()
+        best = self.arms.correct.argmax(axis=1).tolist()
         rows = {Split.TRAIN: self.train_rows.tolist(), Split.HELD_OUT: range(len(levels))}
-        return {
-            split: [
+        problems: dict[Split, list[Problem]] = {}
+        for split in Split:
+            problems[split] = [
                 Problem(
                     id=f"{split.value}/{row}",
                     prompt=f"{row}:",
@@ -118,8 +120,7 @@ class BanditTask(Task):
                 )
                 for row in rows[split]
             ]
-            for split in Split
-        }
+        return problems
 
 
 @dataclass(kw_only=True)
@@ -197,7 +198,8 @@ class Bandit(SeededTask, BanditTask):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        trained, levels = len(self.train_levels or self.levels), len(self.levels)
+        trained = len(self.train_levels or self.levels)
+        levels = len(self.levels)
         return trained * self.prompts_per_level, levels * self.prompts_per_level, self.behaviours
 
     @functools.cached_property

@@ -76,16 +76,22 @@ def value(text: str) -> int:
     total = 0
     for sign, digits in _TERM.findall(text):
         product = math.prod(map(int, digits[::2]))
-        total += -product if sign == "-" else product
+        if sign == "-":
+            total -= product
+        else:
+            total += product
     return total
 
 
 def write(numbers: Numbers, operators: Operators) -> list[str]:
     """Return the expressions as texts."""
-    return [
-        str(first) + "".join(OPERATORS[o] + str(digit) for o, digit in zip(row, rest, strict=True))
-        for (first, *rest), row in zip(numbers.tolist(), operators.tolist(), strict=True)
-    ]
+    texts = []
+    for digits, signs in zip(numbers.tolist(), operators.tolist(), strict=True):
+        text = str(digits[0])
+        for sign, digit in zip(signs, digits[1:], strict=True):
+            text += f"{OPERATORS[sign]}{digit}"
+        texts.append(text)
+    return texts
 
 
 def write_prompts(numbers: Numbers, targets: Ints) -> list[str]:
@@ -213,7 +219,8 @@ class Countdown(GeneratedTask):
         levels = rng.choice(self.levels, size=count)
         random, mistaken = shares or self.corpus_shares
         kinds = rng.choice(3, size=count, p=[random, mistaken, 1 - random - mistaken])
-        prompts, answers = np.empty(count, dtype=object), np.empty(count, dtype=object)
+        prompts = np.empty(count, dtype=object)
+        answers = np.empty(count, dtype=object)
         for level in self.levels:
             for kind in range(3):
                 rows = np.flatnonzero((levels == level) & (kinds == kind))

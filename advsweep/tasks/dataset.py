@@ -66,7 +66,8 @@ class Dataset(RewardedTask, DataTask):
         super().__post_init__()
         for key in ("data", "held_out_data", "level_file"):
             refuse_url(key, getattr(self, key))
-        self.data, self.held_out_data = absolute(self.data), absolute(self.held_out_data)
+        self.data = absolute(self.data)
+        self.held_out_data = absolute(self.held_out_data)
         self.level_file = absolute(self.level_file)
         self.levels = tuple(sorted(set(self.levels)))
         template(self.prompt)

@@ -531,7 +531,8 @@ def _tests_of_object(value: Mapping[str, Any]) -> list[Any]:
     if value.get("fn_name"):
         raise CallTestsError
     for first, second in (("inputs", "outputs"), _SCRIPT_TEST):
-        inputs, outputs = value.get(first), value.get(second)
+        inputs = value.get(first)
+        outputs = value.get(second)
         if isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs):
             return [
                 {"input": _lines(given), "output": _lines(printed)}

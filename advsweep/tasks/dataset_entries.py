@@ -127,7 +127,8 @@ def _options(row: Mapping[str, Any], columns: Columns, number: int, question: st
         raise _unfit("options", names, str(error), number, value) from error
     if options is None:
         return Gap("options")
-    texts, right = list(options.texts), None
+    texts = list(options.texts)
+    right = None
     if others != columns.options:
         # The right option has a column of its own: the question and the options draw its place.
         answer = cell(row, columns.gold)

@@ -339,7 +339,8 @@ def _has_places(rows: Rows, column: str, options: str) -> bool:
 
 def _first_option(rows: Rows, gold: str, options: tuple[str, ...]) -> tuple[int | None, str]:
     """Return the number of the first option where answers are places of options, and a doubt."""
-    places, most = [], 0
+    places = []
+    most = 0
     is_named = True
     for row in rows:
         value = only_item(cell(row, gold))
@@ -371,7 +372,8 @@ def _first_option(rows: Rows, gold: str, options: tuple[str, ...]) -> tuple[int 
 
 def _with_gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> Form:
     """Add the column of the answers, and how they are read."""
-    gold, doubt = given.gold, ""
+    gold = given.gold
+    doubt = ""
     if not gold:
         gold, doubt = _gold(form, rows, columns, given)
     doubts = [doubt]
@@ -526,7 +528,8 @@ def _first_difference(rows: Rows, first: str, other: str, part: AnswerPart) -> i
     """Return the number of the first row in which two columns differ, if many do."""
     numbers = []
     for number, row in enumerate(rows, start=1):
-        one, two = _answers(row, first), _answers(row, other)
+        one = _answers(row, first)
+        two = _answers(row, other)
         if one is None or two is None:
             continue
         pairs = [

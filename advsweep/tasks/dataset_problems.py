@@ -30,7 +30,8 @@ from advsweep.tasks.dataset_forms import FormError, shown_rows
 from advsweep.tasks.dataset_rows import Rows, RowSource
 from advsweep.yaml_files import read_yaml
 
-QUESTION, TESTS = "{question}", "{tests}"
+QUESTION = "{question}"
+TESTS = "{tests}"
 
 
 @dataclass(frozen=True)
@@ -177,14 +178,7 @@ def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Pro
     """
     task = SimpleNamespace(**dict(options))
     train, held_out = _read(task)
-    levels: dict[str, int] = {}
-    for row in RowSource(task.level_file).read("") if task.level_file else ():
-        if not isinstance(row.get("level"), int) or "id" not in row:
-            raise ConfigError(
-                f"task.level_file: expected lines with an id and a level, a whole number, in "
-                f"'{task.level_file}', got {brief(row)}"
-            )
-        levels[str(row["id"])] = row["level"]
+    levels = _read_levels(task.level_file)
     held_out_problems = _choose_problems(held_out, Split.HELD_OUT, task, levels)
     prompts = {problem.prompt for problem in held_out_problems}
     train_problems = _choose_problems(train, Split.TRAIN, task, levels, prompts)
@@ -212,7 +206,8 @@ def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Pro
 
 def _read(task: SimpleNamespace) -> tuple[Rows, Rows]:
     """Return the rows of both splits; no held-out rows if they are cut from the training rows."""
-    source, other = RowSource(task.data, task.subset), RowSource(task.held_out_data, task.subset)
+    source = RowSource(task.data, task.subset)
+    other = RowSource(task.held_out_data, task.subset)
     held_out = other if other.place else source
     if not task.train_split:
         return [], held_out.read(task.held_out_split)
@@ -283,6 +278,21 @@ def _choose_problems(
     problems = list(selection.problems.values())
     _check_ids(problems, task.id_column)
     return problems
+
+
+def _read_levels(level_file: str) -> dict[str, int]:
+    """Return the levels of a file by id; empty without a file."""
+    if not level_file:
+        return {}
+    levels: dict[str, int] = {}
+    for row in RowSource(level_file).read(""):
+        if not isinstance(row.get("level"), int) or "id" not in row:
+            raise ConfigError(
+                f"task.level_file: expected lines with an id and a level, a whole number, in "
+                f"'{level_file}', got {brief(row)}"
+            )
+        levels[str(row["id"])] = row["level"]
+    return levels
 
 
 def _check_ids(problems: Sequence[Problem], id_column: str) -> None:

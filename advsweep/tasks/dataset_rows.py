@@ -28,7 +28,8 @@ MAX_BYTES_VARIABLE = "ADVSWEEP_MAX_DATA_BYTES"
 _MAX_BYTES = 4 * 2**30
 # A file is refused early if it unpacks to more than this, and to a thousand times its size: a
 # column that repeats a value takes next to nothing in a parquet file, and gigabytes in memory.
-_SUSPECT_BYTES, _MOST_FOLD = 2**28, 1000
+_SUSPECT_BYTES = 2**28
+_MOST_FOLD = 1000
 _ROW_BYTES = 256  # least size of a row, which is about that of an object in memory
 _BATCH_ROWS = 256
 _MOST_LEVELS = 64  # of nested lists and objects
@@ -66,7 +67,8 @@ class RowSource:
     @property
     def changed(self) -> int:
         """The time of change of a file, or of the newest file of a folder; else 0."""
-        path, times = Path(self.place), [0]
+        path = Path(self.place)
+        times = [0]
         if self.place and not self.hub_name:
             for file in (path, *path.rglob("*")):
                 with suppress(OSError):  # a broken or circular link
@@ -151,7 +153,8 @@ def _from_file(path: Path, changed: int) -> Rows:
     _check_size(path, path.stat().st_size)
     if path.suffix in _TABLES:
         return _from_table(path)
-    rows, number = [], 0
+    rows = []
+    number = 0
     try:
         # Some editors begin a file with a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
@@ -328,7 +331,8 @@ def _measure(row: Any) -> int:
     Raises:
         RecursionError: lists and objects are nested too deeply for recursive functions.
     """
-    size, level = 0, [row]
+    size = 0
+    level = [row]
     for _ in range(_MOST_LEVELS + 2):
         size += sum(len(node) for node in level if isinstance(node, (str, bytes)))
         inner = [node.values() if isinstance(node, dict) else node for node in level]

@@ -240,8 +240,10 @@ class RewardedTask(Task):
 
     def _set_parts(self, parts: tuple[RewardPart, ...]) -> None:
         self._parts = parts
-        fields = {part.name: part.plain() for part in parts}
-        self.reward = {n: {k: v for k, v in f.items() if k != "name"} for n, f in fields.items()}
+        self.reward = {}
+        for part in parts:
+            fields = part.plain()
+            self.reward[fields.pop("name")] = fields
 
     def identity(self) -> Plain:
         material = super().identity()
@@ -251,8 +253,13 @@ class RewardedTask(Task):
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        ends = [sorted(end * part.weight for end in part.range) for part in self._parts]
-        return sum(low for low, _ in ends), sum(high for _, high in ends)
+        lowest = 0.0
+        highest = 0.0
+        for part in self._parts:
+            ends = [end * part.weight for end in part.range]
+            lowest += min(ends)
+            highest += max(ends)
+        return lowest, highest
 
     @property
     def is_binary(self) -> bool:

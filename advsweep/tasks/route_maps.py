@@ -190,7 +190,8 @@ def walk(
     nodes = np.full((rows, steps), _PAST)
     arrived = np.zeros(rows, dtype=bool)
     active = np.arange(rows)
-    here, goals = prompts.starts, prompts.goals
+    here = prompts.starts
+    goals = prompts.goals
     targets = np.where(prompts.stops == NO_STOP, goals, prompts.stops)
     visited = np.zeros((rows, NODES + 1), dtype=bool)
     visited[active, here] = True
@@ -207,7 +208,10 @@ def walk(
         last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
         chosen = np.minimum(passed.sum(axis=1), last)
         here = choices[np.arange(len(choices)), chosen]
-        active, here, goals, targets = active[alive], here[alive], goals[alive], targets[alive]
+        active = active[alive]
+        here = here[alive]
+        goals = goals[alive]
+        targets = targets[alive]
         nodes[active, step] = here
         visited[active, here] = True
         done = here == goals
@@ -267,13 +271,15 @@ def path_tables(seed: int = 0) -> dict[str, Float[np.ndarray, "start stop goal"]
     not visited. It stops at the goal, after 8 nodes, or where all neighbours are visited.
     """
     shape = (NODES, NODES + 1, NODES)
-    guess, walker = np.zeros(shape), np.zeros(shape)
+    guess = np.zeros(shape)
+    walker = np.zeros(shape)
     links = route_map(seed).open
     bits = np.uint64(1) << np.arange(NODES, dtype=np.uint64)
     # The padding of the table of neighbours counts as visited.
     blocked = np.append(bits, ~np.uint64(0))
     paths = np.arange(NODES)[:, None]
-    visited, chance = bits, np.ones(NODES)
+    visited = bits
+    chance = np.ones(NODES)
     for length in range(1, MAX_NODES + 1):
         choices = links.neighbours[paths[:, -1]]
         free = (visited[:, None] & blocked[choices]) == 0

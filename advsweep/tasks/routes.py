@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 # Answers of the corpus that are not right: routes to another stop and goal, and routes that may
 # use closed links.
-_RANDOM, _OLD_MAP = 0, 1
+_RANDOM = 0
+_OLD_MAP = 1
 
 
 def corpus(
@@ -205,7 +206,8 @@ class Routes(GeneratedTask):
 
     def _choose(self, level: int, part: Part, count: int) -> list[Problem]:
         """Return the first problems of a level and a part in the order of the seed."""
-        prompts, links = prompts_of_levels(self.map_seed)[level], route_map(self.map_seed).open
+        prompts = prompts_of_levels(self.map_seed)[level]
+        links = route_map(self.map_seed).open
         prompts = prompts[belongs(prompts.keys, part)]
         places = fixed_uniform(_ORDER_STREAM + self.own_seed, prompts.keys)
         prompts = prompts[np.argsort(places, kind="stable")]

@@ -53,8 +53,18 @@ from advsweep.tasks.verifiers.submission import ProgramTests
 _START = str(Path(__file__).with_name("start"))
 
 _UNSHARE = (
-    *("unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
-    *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--net",
+    "--ipc",
+    "--uts",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "--",
 )
 # Wall-clock seconds in addition to a program's time, for the start of its processes.
 STARTING_SECONDS = 2.0
@@ -180,7 +190,8 @@ class Code(Verifier):
                 f"task.verifier.isolation=limits runs programs with the network that this user has"
             )
 
-        if unseen := _unseen_packages(self.isolation):
+        unseen = _unseen_packages(self.isolation)
+        if unseen:
             warnings.warn(
                 f"task.verifier.isolation: programs do not find {len(unseen)} of the packages that "
                 f"are installed here ({_some(unseen)}), and answers that import them are wrong; "
@@ -222,7 +233,8 @@ class Code(Verifier):
 
     def check_references(self, references: Mapping[str, ReferenceAnswer]) -> None:
         uses = {problem: self._untrusted(reference) for problem, reference in references.items()}
-        if live := {problem: use for problem, use in uses.items() if use}:
+        live = {problem: use for problem, use in uses.items() if use}
+        if live:
             problem, use = next(iter(live.items()))
             raise ConfigError(
                 f"task.verifier.trusted_tests: expected true for the {len(live)} of "
@@ -268,7 +280,8 @@ class Code(Verifier):
             self.check_consent()
         except ConfigError as error:
             return Verdict(Outcome.UNSCORABLE, program, str(error))
-        if use := self._untrusted(reference):
+        use = self._untrusted(reference)
+        if use:
             needed = f"its tests need an object of the program ({use}): verifier.trusted_tests"
             return Verdict(Outcome.UNSCORABLE, program, needed)
         if not _compiles(program):

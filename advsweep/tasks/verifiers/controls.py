@@ -55,6 +55,9 @@ def control_programs(names: Sequence[str], tests: str) -> list[str]:
             continue  # it may be the right answer
         source = _PROGRAM.format(body=body)
         for name in names:
-            source += _CLASS.format(name=name) if name == CLASS else f"{name} = _Nothing()\n"
+            if name == CLASS:
+                source += _CLASS.format(name=name)
+            else:
+                source += f"{name} = _Nothing()\n"
         programs.append(source)
     return programs

@@ -78,7 +78,8 @@ def fenced_blocks(text: str) -> list[CodeBlock]:
 
 def _content(lines: list[str], first: int, opening: re.Match[str]) -> tuple[str, int]:
     """Return what a block contains, and the number of the line behind it."""
-    before, fence = opening["before"], opening["fence"]
+    before = opening["before"]
+    fence = opening["fence"]
     indent = len(before) if _MARKER.fullmatch(before) else 0
     content: list[str] = []
     for number in range(first, len(lines)):

@@ -19,9 +19,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
-_PR_CAP_AMBIENT_CLEAR_ALL, _SECCOMP_MODE_FILTER = 4, 2
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # System calls that fail in a sandbox, with their numbers on x86-64 and on 64-bit ARM. They leave
@@ -39,8 +45,13 @@ _FORBIDDEN = """
     io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427,
     userfaultfd 323 282, perf_event_open 298 241, bpf 321 280
 """
-_PRLIMIT, _KILL, _TGKILL, _QUEUE = (302, 261), (62, 129), (234, 131), (129, 138)
-_SOCKET, _FCNTL, _IOCTL = (41, 198), (72, 25), (16, 29)
+_PRLIMIT = (302, 261)
+_KILL = (62, 129)
+_TGKILL = (234, 131)
+_QUEUE = (129, 138)
+_SOCKET = (41, 198)
+_FCNTL = (72, 25)
+_IOCTL = (16, 29)
 _AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000  # calls from this number on are another interface to the same calls
 _SOCKETS = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
@@ -53,8 +64,12 @@ _STEP = struct.Struct("=HBBI")
 _OWN_PROCESS = struct.pack("=I", 0x7EADBEEF)  # larger than the number of any process
 
 # The numbers of these calls are the same on all architectures.
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_LANDLOCK_EXECUTE, _LANDLOCK_READ_FILE, _LANDLOCK_READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_ADD_RULE = 445
+_LANDLOCK_RESTRICT_SELF = 446
+_LANDLOCK_EXECUTE = 1 << 0
+_LANDLOCK_READ_FILE = 1 << 2
+_LANDLOCK_READ_DIR = 1 << 3
 _LANDLOCK_READ = _LANDLOCK_EXECUTE | _LANDLOCK_READ_FILE | _LANDLOCK_READ_DIR
 _LANDLOCK_TRUNCATE = 1 << 14
 _LANDLOCK_WRITE_FILES = (1 << 1) | _LANDLOCK_TRUNCATE  # the rights to write that files have
@@ -67,21 +82,38 @@ _SCRATCH = "/tmp"
 _OTHER_SCRATCH = "/scratch"
 
 _SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
-    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
-    *("/etc/localtime",),
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
 )
 # What else programs read without namespaces: names, network settings, the kernel's state.
 _SETTINGS = (
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf"),
-    *("/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols", "/etc/mime.types"),
-    *(
-        "/etc/ssl/openssl.cnf",
-        "/etc/ssl/certs",
-        "/etc/pki/tls/openssl.cnf",
-        "/etc/localtime",
-        "/etc/timezone",
-    ),
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/mime.types",
+    "/etc/ssl/openssl.cnf",
+    "/etc/ssl/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/localtime",
+    "/etc/timezone",
 )
 _STATE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -92,12 +124,21 @@ _LINKS = {
 }
 _USER_NAMESPACES = "/proc/sys/user/max_user_namespaces"
 
-_CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC = 1, 2, 4, 8, 4096, 16384
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWPID = 0x20000000
+_MS_RDONLY = 1
+_MS_NOSUID = 2
+_MS_NODEV = 4
+_MS_NOEXEC = 8
+_MS_BIND = 4096
+_MS_REC = 16384
 _MNT_DETACH = 2
-_MOUNT_SETATTR, _SYS_PIVOT_ROOT = 442, {"x86_64": 155, "aarch64": 41}
-_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
-_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID = 1, 2
+_MOUNT_SETATTR = 442
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_ATTR_RDONLY = 1
+_MOUNT_ATTR_NOSUID = 2
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -212,8 +253,12 @@ def _filter(machine: str, own_processes: bool) -> bytes:
         checked += [(call, 0, (own,), _ALLOW, _DENY) for call in (_KILL, _TGKILL, _QUEUE)]
     # Each jump skips instructions if the value that was loaded last is the given one, or is not.
     steps = [
-        *((_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCHITECTURES[machine]), (_RETURN, 0, 0, _DENY)),
-        *((_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _DENY)),
+        (_LOAD, 0, 0, 4),
+        (_EQUAL, 1, 0, _AUDIT_ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _DENY),
+        (_LOAD, 0, 0, 0),
+        (_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _DENY),
     ]
     for number in _numbers_of_forbidden(machine).values():
         steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _DENY)]
@@ -261,8 +306,8 @@ def stay_in(folder: str, readable: Sequence[str]) -> None:
         if not os.path.exists(path):
             continue
         place = os.open(path, os.O_PATH)
-        # The rights of folders are refused for a file.
-        allowed &= -1 if os.path.isdir(path) else of_files
+        if not os.path.isdir(path):  # The rights of folders are refused for a file.
+            allowed &= of_files
         rule = struct.pack("=Qi", allowed, place)
         _call("syscall", _LANDLOCK_ADD_RULE, domain, 1, rule, 0)
         os.close(place)
@@ -377,7 +422,8 @@ def see_own_processes() -> None:
 
 def _bind(source: str, path: str) -> None:
     """Bind a path of the old root into the new one, if it exists."""
-    source, target = f"/old{source}", f"/new{path}"
+    source = f"/old{source}"
+    target = f"/new{path}"
     if not os.path.exists(source) or os.path.exists(target):
         return
     if os.path.isdir(source):

@@ -18,7 +18,8 @@ def same_output(printed: str, expected: str, tolerance: float) -> bool:
     In lines of numbers, a whole number is compared by its value and exactly. One that is expected
     with a fraction or an exponent may differ by `tolerance`, absolutely or relative to it.
     """
-    ours, theirs = _lines(printed), _lines(expected)
+    ours = _lines(printed)
+    theirs = _lines(expected)
     if len(ours) != len(theirs):
         return False
     pairs = zip(ours, theirs, strict=True)
@@ -30,7 +31,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _same_numbers(printed: str, expected: str, tolerance: float) -> bool:
-    ours, theirs = printed.split(), expected.split()
+    ours = printed.split()
+    theirs = expected.split()
     if len(ours) != len(theirs):
         return False
     return all(map(lambda one, other: _same_number(one, other, tolerance), ours, theirs))
@@ -43,7 +45,8 @@ def _same_number(printed: str, expected: str, tolerance: float) -> bool:
         return False
     if "." not in expected and "e" not in expected.lower():
         return False  # digits with a leading zero
-    ours, theirs = Decimal(printed), Decimal(expected)
+    ours = Decimal(printed)
+    theirs = Decimal(expected)
     if ours == theirs:
         return True
     return abs(ours - theirs) <= Decimal(tolerance) * max(Decimal(1), abs(theirs))

@@ -85,7 +85,8 @@ class VerifierPool:
     def _connect(self) -> Connection:
         if self._connection is None:
             ours, theirs = socket.socketpair()
-            module, descriptor = "advsweep.tasks.verifiers.pool", theirs.fileno()
+            module = "advsweep.tasks.verifiers.pool"
+            descriptor = theirs.fileno()
             # A socket and not a queue: the end of either process is an EOF for the other.
             with theirs:
                 # Its own session keeps Ctrl-C in the terminal from ending it: the training still
@@ -316,7 +317,8 @@ class VerifierServer:
             # The parent may have ended before the call above, which then has no effect.
             if os.getppid() == parent:
                 isolation.limit([("CORE", 0, 0)])
-                if most := self._verifier.memory_limit:
+                most = self._verifier.memory_limit
+                if most:
                     isolation.limit([("AS", most, most)])
                 while True:
                     for message in _judge(self._verifier, *theirs.recv()):

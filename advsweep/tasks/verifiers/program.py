@@ -335,7 +335,8 @@ class Program:
         target = self._names[first]
         if method:
             target = getattr(target(), *method)
-        arguments, named = decode(arguments), decode(named)
+        arguments = decode(arguments)
+        named = decode(named)
         result = target(*arguments, **named)
         return ("value", encode(result), encode([*arguments, *named.values()]))
 
