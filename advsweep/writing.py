@@ -1,6 +1,6 @@
 r"""Write tables, records and documents as text: one writer for reports, claims and listings.
 
-    write(content, "table")       for a terminal; a table that is too wide becomes several
+    write(content, "table")       for a terminal; a table that is too wide becomes several, or wraps
     write(content, "markdown")    for GitHub; write(content, "latex") a booktabs `tabular`
     write(records, "csv")         unrounded; no cell can act as a formula in a spreadsheet
     write(anything, "json")       NaN and infinity are null, enums and times are strings
@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import math
 import re
@@ -356,13 +357,15 @@ def write_table(
 ) -> str:
     """Write best means bold and second ones underlined, or with signs where nothing can be styled.
 
-    Control characters of texts are escaped; the remaining ones are styles. Columns that do not
-    fit go to a table of their own.
+    Control characters of texts are escaped; the remaining ones are styles. Columns of numbers that
+    do not fit go to a table of their own. Tables without numbers wrap their cells, all but the
+    first, which one may want to copy.
 
     Args:
         width: characters per line; by default the terminal's, 120 without a terminal.
         styled: use escape codes; by default if stdout is a terminal.
-        wrapped: break the sentences below the tables at words; by default if stdout is a terminal.
+        wrapped: wrap the cells of tables without numbers, and break the sentences below the tables
+            at words; by default if stdout is a terminal.
     """
     on_screen = sys.stdout.isatty()
     styled = on_screen if styled is None else styled
@@ -372,8 +375,12 @@ def write_table(
     lines: list[str] = []
     for table in document.tables:
         lines += [_style(table.title, 1 if styled else None), ""] if table.title else []
-        for drawn in _fit(table, width, styled):
-            lines += [*drawn, ""]
+        if table.columns:
+            parts = _fit(table, width, styled)
+        else:
+            parts = [_draw_listing(table, width if wrapped else None, styled)]
+        for part in parts:
+            lines += [*part, ""]
     below = document.provenance or document.notes or document.legend
     words = _WORDS if styled else _SIGNS
     legend = [f"{words[mark]}: {text}" for mark, text in document.legend.items()]
@@ -398,7 +405,7 @@ def _fit(table: Table, width: int, styled: bool) -> list[list[str]]:
             left = room + len(_GAP)
         parts[-1].append(i)
         left -= size
-    return [_draw(table, names, [cells[i] for i in part], styled) for part in parts or [[]]]
+    return [_draw(table, names, [cells[i] for i in part], styled) for part in parts]
 
 
 def _draw_column(table: Table, place: int, styled: bool) -> list[str]:
@@ -419,10 +426,10 @@ def _draw_column(table: Table, place: int, styled: bool) -> list[str]:
 def _draw(
     table: Table, names: Sequence[Sequence[str]], cells: Sequence[Sequence[str]], styled: bool
 ) -> list[str]:
-    """Return the lines of a table: with a rule below the headings if it has numbers."""
+    """Return the lines of a table with numbers, with a rule below the headings."""
     columns = [*names, *cells]
     widths = [max(map(_cells, column)) for column in columns]
-    left = len(names) - table.numbers if table.columns else len(names)
+    left = len(names) - table.numbers
     rows = []
     for number, row in enumerate(zip(*columns, strict=True)):
         padded = []
@@ -431,14 +438,84 @@ def _draw(
             text = _style(text, 1 if styled and text and number == 0 else None)
             padded.append(text + space if i < left else space + text)
         rows.append(_GAP.join(padded).rstrip())
-    if not table.columns:
-        return rows
     header, *body = rows
     lines = [header, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
-    for section in table.sections:
-        lines += [*([""] if len(lines) > 2 else []), *body[: len(section)]]
+    for number, section in enumerate(table.sections):
+        if number:
+            lines.append("")
+        lines += body[: len(section)]
         body = body[len(section) :]
     return lines
+
+
+def _draw_listing(table: Table, width: int | None, styled: bool) -> list[str]:
+    """Return the lines of a table without numbers.
+
+    Args:
+        width: characters per line; None to wrap nothing.
+    """
+    rows = [table.names, *(line.names for line in table.lines)]
+    widths = [max(map(_cells, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        widths = fit_widths(widths, width - len(_GAP) * (len(widths) - 1))
+    lines = []
+    for number, row in enumerate(rows):
+        cells = [wrap_cell(text, size) for text, size in zip(row, widths, strict=True)]
+        for texts in itertools.zip_longest(*cells, fillvalue=""):
+            padded = []
+            for text, size in zip(texts, widths, strict=True):
+                space = " " * (size - _cells(text))
+                padded.append(_style(text, 1 if styled and text and number == 0 else None) + space)
+            lines.append(_GAP.join(padded).rstrip())
+    return lines
+
+
+def fit_widths(widths: Sequence[int], room: int) -> list[int]:
+    """Narrow the widest columns until all fit; the first one, and those of one cell, stay.
+
+    >>> fit_widths([4, 9, 6], 15)
+    [4, 5, 6]
+    """
+    fitted = list(widths)
+    while sum(fitted) > room and max(fitted[1:], default=0) > 1:
+        widest = max(range(1, len(fitted)), key=fitted.__getitem__)
+        fitted[widest] -= 1
+    return fitted
+
+
+_WORD = re.compile(r"\s*\S+\s*")
+
+
+def wrap_cell(text: str, width: int) -> list[str]:
+    """Break a text at spaces into lines of at most some cells, and words that are wider anywhere.
+
+    >>> wrap_cell("pass@8 of unbelievable", 8)
+    ['pass@8', 'of', 'unbeliev', 'able']
+    """
+    if _cells(text) <= width:
+        return [text.rstrip()]
+    lines = []
+    line = ""
+    for word in _WORD.findall(text):
+        if line and _cells(line) + _cells(word.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        while _cells(word.rstrip()) > width:
+            fitting = _fitting_prefix(word, width)
+            lines.append(fitting)
+            word = word.removeprefix(fitting)
+        line += word
+    if line.strip():
+        lines.append(line.rstrip())
+    return lines
+
+
+def _fitting_prefix(text: str, width: int) -> str:
+    """Return as much of the start of a text as fits, at least a character."""
+    end = 1
+    while end < len(text) and _cells(text[: end + 1]) <= width:
+        end += 1
+    return text[:end]
 
 
 def _style(text: str, code: int | None) -> str:

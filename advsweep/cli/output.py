@@ -23,7 +23,7 @@ import typer
 from advsweep.cli.options import ListFormat
 from advsweep.components import leaves
 from advsweep.printable import printable, printable_line, redacted_message
-from advsweep.writing import show_value, write
+from advsweep.writing import Document, Line, Table, show_value, write, write_table
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
@@ -111,20 +111,9 @@ def print_listing(
 
 def print_columns(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints left-aligned columns; wraps them in a terminal, but not in a file or a pipe."""
-    if not sys.stdout.isatty():
-        echo_rendered(write([dict(zip(columns, row, strict=True)) for row in rows], "table"))
-        return
-    # rich takes a tenth of a second to import.
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
-    for place, column in enumerate(columns):
-        table.add_column(Text(printable_line(column)), no_wrap=place == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable_line(cell)) for cell in row))
-    Console(highlight=False).print(table)
+    lines = tuple(Line(tuple(row)) for row in rows)
+    document = Document((Table(tuple(columns), (), (lines,)),))
+    echo_rendered(write_table(document, styled=False))
 
 
 def print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:

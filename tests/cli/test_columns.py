@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from advsweep.cli.output import print_listing
+from advsweep.writing import fit_widths, wrap_cell
 
 WORDS = "a sentence of many short words "
 
@@ -48,3 +49,42 @@ def test_wrapped_text_cannot_draw_a_line_of_its_own(terminal):
     assert "\x1b" not in text
     assert r"\x1b[2J\nFORGED" in text
     assert all(line.startswith(("name", "n  ", "   ")) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "fitted"),
+    [
+        ([4, 9, 6], 19, [4, 9, 6]),
+        ([4, 9, 6], 15, [4, 5, 6]),
+        ([40, 9, 6], 45, [40, 2, 3]),
+        ([40, 9, 6], 10, [40, 1, 1]),
+        ([40], 10, [40]),
+    ],
+)
+def test_the_widest_columns_but_the_first_are_narrowed(widths, room, fitted):
+    assert fit_widths(widths, room) == fitted
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("", 5, [""]),
+        ("a  b", 9, ["a  b"]),
+        ("one two three", 7, ["one two", "three"]),
+        ("a unbreakable b", 4, ["a", "unbr", "eaka", "ble", "b"]),
+        ("數數 數數", 4, ["數數", "數數"]),
+        ("數數", 3, ["數", "數"]),
+        ("數", 1, ["數"]),
+    ],
+)
+def test_cells_break_at_spaces_and_long_words_anywhere(text, width, lines):
+    assert wrap_cell(text, width) == lines
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_listing_on_a_terminal_fits_it(terminal, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_listing(RECORDS * 3, "table")
+    lines = terminal.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert sum(line.startswith("one") for line in lines) == 3
