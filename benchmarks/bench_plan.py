@@ -19,9 +19,9 @@ from figures import head, show
 from hydra import compose
 
 from advsweep.store import open_store
+from advsweep.sweep.labels import config_labels
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.progress import config_labels
 from advsweep.sweep.registry import config_groups
 from advsweep.sweep.scheduler.runs import schedule_runs
 

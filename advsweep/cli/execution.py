@@ -16,8 +16,8 @@ from advsweep.printable import redacted
 from advsweep.store import Store, open_store
 from advsweep.sweep.events import Event, SweepResult
 from advsweep.sweep.executors.base import QueueExecutor
+from advsweep.sweep.live_view import live_view
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.progress import live_view
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.execute import execute as run_plan
 from advsweep.sweep.tracking.base import NoTracking, sync_command, tracker_client

@@ -29,10 +29,10 @@ from advsweep.report.data.metrics import find_metric, read_catalogue
 from advsweep.store import Store, open_store
 from advsweep.sweep import strategies
 from advsweep.sweep.events import SweepResult
+from advsweep.sweep.labels import config_labels
 from advsweep.sweep.planning.eta import TimeEstimate, estimate
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.planning.versions import describe_meeting
-from advsweep.sweep.progress import config_labels
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.strategies import Preview, Stage, SweepStrategy, TrainedSweep
 

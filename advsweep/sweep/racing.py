@@ -17,7 +17,7 @@ from advsweep.statistics.racing import level_of
 from advsweep.statistics.sequences import first_look
 from advsweep.store.races import RACE_KEY, RaceRecord, read_race
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.progress import varying_keys
+from advsweep.sweep.labels import varying_keys
 from advsweep.sweep.tuning import check_metric
 from advsweep.tasks.controls import titled
 

@@ -15,9 +15,9 @@ from advsweep.store import open_store
 from advsweep.store.races import RACE_KEY, read_race
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.progress import read_status
 from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.status import read_status
 from advsweep.sweep.strategies import train_sweep
 from tests.sweep.test_tuning import BANDIT, StoppedError, sweep_writer
 

@@ -10,9 +10,9 @@ import pytest
 from advsweep.cli.commands import status as status_command
 from advsweep.names import COLLAPSED
 from advsweep.store import Owner, Status
-from advsweep.sweep.progress import LOST_REASON, read_status
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.status import LOST_REASON, read_status
 from advsweep.sweep.worker.run import record_collapse
 
 

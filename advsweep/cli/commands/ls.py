@@ -17,7 +17,7 @@ from advsweep.errors import ConfigError, counted
 from advsweep.store import EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.sanity import find_mixed_revisions
 from advsweep.store.seeds import show_seed
-from advsweep.sweep.progress import varying_keys
+from advsweep.sweep.labels import varying_keys
 
 # Runs that a table lists by default.
 NEWEST = 50

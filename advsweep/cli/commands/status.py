@@ -26,7 +26,8 @@ from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
 from advsweep.store import RunRecord, open_store
 from advsweep.store.seeds import show_seed
-from advsweep.sweep.progress import SweepStatus, bar_line, read_status
+from advsweep.sweep.live_view import bar_line
+from advsweep.sweep.status import SweepStatus, read_status
 from advsweep.writing import plain_value
 
 WATCH_SECONDS = 1.0

@@ -162,8 +162,8 @@ class ReusedWorker(ProcessHandle):
         self._code: int | None = None
 
     @property
-    def is_over(self) -> bool:
-        """Whether the end of its job was seen."""
+    def is_idle(self) -> bool:
+        """Whether it has no job: the end of its last one was seen."""
         return self._code is not None
 
     def give(self, job: Job) -> bool:
@@ -206,7 +206,7 @@ class WorkerPool:
         Raises:
             OSError: the run's folder or the process cannot be made.
         """
-        for worker in [worker for worker in self._workers if worker.is_over]:
+        for worker in [worker for worker in self._workers if worker.is_idle]:
             if worker.give(job):
                 return worker
             self._workers.remove(worker)
@@ -217,6 +217,6 @@ class WorkerPool:
     def close(self) -> None:
         """End the idle workers; those with a job finish it."""
         for worker in self._workers:
-            if worker.is_over:
+            if worker.is_idle:
                 worker.close()
         self._workers = []

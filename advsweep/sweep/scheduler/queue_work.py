@@ -132,7 +132,7 @@ class _JobExecutor(Executor):
 
     def interrupt(self) -> None:
         """Stop the worker and wait for its end; called from a signal handler."""
-        if self._worker is None or self._worker.is_over:
+        if self._worker is None or self._worker.is_idle:
             return
         process = self._worker.process
         os.kill(process.pid, signal.SIGTERM)

@@ -8,31 +8,10 @@ import os
 import pytest
 
 from advsweep.store import Owner
-from advsweep.sweep import progress
+from advsweep.sweep import live_view
 from advsweep.sweep.events import EventKind, RunEvent, SweepProgress
-from advsweep.sweep.progress import View, config_labels
+from advsweep.sweep.live_view import View
 from advsweep.sweep.scheduler.runs import schedule_runs
-
-
-def named(plan):
-    return config_labels(planned.config for planned in plan.runs)
-
-
-def test_labels_have_what_varies_and_no_more(plan):
-    assert named(plan("estimator=grpo,fade", "seed=0,1")) == [
-        "grpo seed=0",
-        "grpo seed=1",
-        "fade seed=0",
-        "fade seed=1",
-    ]
-    assert named(plan("group_size=4,8", "optimizer.lr=1e-4")) == [
-        "grpo seed=0 group_size=4",
-        "grpo seed=0 group_size=8",
-    ]
-    assert named(plan("estimator=asym_grpo", "estimator.delta=0.5,2")) == [
-        "asym_grpo seed=0 estimator.delta=0.5",
-        "asym_grpo seed=0 estimator.delta=2.0",
-    ]
 
 
 @pytest.fixture
@@ -52,7 +31,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch):
-    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(live_view, "REFRESH_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     pair, (first, second) = running
     stream = Terminal()
@@ -88,10 +67,10 @@ def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, sh
     pair, _ = running
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(
-        progress.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24))
+        live_view.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24))
     )
     stream, clock = Terminal(), [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[-1])
+    monkeypatch.setattr(live_view.time, "monotonic", lambda: clock[-1])
     view = View(pair, store, stream)
     for step in (6, 12):
         clock.append(clock[-1] + 1)
@@ -109,7 +88,7 @@ def test_lines_say_what_starts_fails_and_ends(running, store, monkeypatch):
     view.handle(RunEvent(EventKind.STARTED, first))
     view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(live_view, "LINE_SECONDS", 0.0)
     view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     monkeypatch.undo()
     view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))

@@ -1,0 +1,188 @@
+"""The live view of a sweep on stderr: what starts, fails and ends, and how far it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from advsweep.errors import rough_duration
+from advsweep.names import REWARD_MEAN
+from advsweep.printable import printable, printable_line
+from advsweep.sweep.events import Event, EventKind, SweepProgress
+from advsweep.sweep.labels import config_labels
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.planning.plan import Plan
+
+REFRESH_SECONDS = 0.5
+LINE_SECONDS = 30.0
+SHOWN_RUNS = 20
+BAR = 12  # characters of the bar
+
+# What of a run needs no more training.
+_COMPLETE = {EventKind.DONE, EventKind.SKIPPED, EventKind.PRUNED}
+
+
+def bar_line(share: float, parts: Sequence[str]) -> str:
+    """Return a bar and parts of text, of which those are left out that the terminal cannot fit."""
+    width = shutil.get_terminal_size().columns - 1
+    done = int(BAR * min(1, share))
+    line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
+    for part in parts[1:]:
+        if len(line) + 2 + len(part) <= width:
+            line += f", {part}"
+    return line[:width]
+
+
+def _describe_states(progress: SweepProgress, ends: Mapping[EventKind, int]) -> list[str]:
+    """Return how many runs are in each state; empty states are left out, but for `running`."""
+    counts = {
+        "running elsewhere": len(progress.waiting),
+        "to come": progress.queued,
+        "failed": ends[EventKind.FAILED],
+        "interrupted": ends[EventKind.INTERRUPTED],
+        "pruned": ends[EventKind.PRUNED],
+    }
+    parts = [f"{count} {state}" for state, count in counts.items() if count]
+    return [f"{len(progress.active)} running", *parts]
+
+
+@contextmanager
+def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
+    """Show a sweep on stderr; the yielded function is the scheduler's `on_event`."""
+    view = View(plan, store, sys.stderr)
+    try:
+        yield view.handle
+    finally:
+        view.say_skipped()
+        view.clear()
+
+
+class View:
+    """Counts the events of a sweep, and prints starts, ends, failures and the progress.
+
+    On a terminal the progress is a last line that is written anew twice a second; elsewhere a line
+    every half minute.
+    """
+
+    def __init__(self, plan: Plan, store: Store, stream: TextIO) -> None:
+        self._store = store
+        self._stream = stream
+        self._is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        configs = {planned.run.identity: planned.config for planned in plan.runs}
+        self._labels = dict(zip(configs, config_labels(configs.values()), strict=True))
+        self._steps = sum(planned.run.steps for planned in plan.runs)
+        self._last: dict[int, tuple[EventKind, RunRecord]] = {}
+        self._begin: tuple[float, int] | None = None
+        self._stopping = False
+        self._updated = time.monotonic()
+        self._skipped = 0
+
+    def handle(self, event: Event) -> None:
+        """Handle an event of the scheduler."""
+        if isinstance(event, SweepProgress):
+            self._update(event)
+            return
+        self._last[event.run.id] = event.kind, event.run
+        if event.kind is EventKind.SKIPPED:
+            self._skipped += 1
+            return
+        self.say_skipped()
+        run = event.run
+        reason = f": {event.message}" if event.message else ""
+        label = printable_line(self._labels.get(run.identity, run.estimator))
+        self._say(f"run {run.id} ({label}) {event.kind.value}{reason}")
+
+    def say_skipped(self) -> None:
+        """Print how many runs were skipped since the last time."""
+        if self._skipped:
+            skipped = self._skipped
+            self._skipped = 0
+            self._say(f"{skipped} of {len(self._labels)} runs were done before")
+
+    def clear(self) -> None:
+        """Remove the line of the progress from a terminal."""
+        if self._is_terminal:
+            self._write("\r\x1b[K")
+
+    def _update(self, progress: SweepProgress) -> None:
+        """Print the progress, if it is time."""
+        self.say_skipped()
+        if progress.stopping and not self._stopping:
+            self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
+        self._stopping = progress.stopping
+        interval = REFRESH_SECONDS if self._is_terminal else LINE_SECONDS
+        if time.monotonic() - self._updated < interval:
+            return
+        self._updated = time.monotonic()
+        running = self._store.runs.select(ids=list(progress.active))
+        trained, left = self._count_steps(running)
+        ends = Counter(kind for kind, _ in self._last.values())
+        done = ends[EventKind.DONE] + ends[EventKind.SKIPPED]
+        parts = [f"{done} of {len(self._labels)} done"]
+        time_left = self._describe_time_left(trained, left)
+        if time_left:
+            parts.append(time_left)
+        parts += _describe_states(progress, ends)
+        parts += self._describe_running(running[:SHOWN_RUNS])
+        parts = [printable_line(part) for part in parts]
+        if not self._is_terminal:
+            self._say(", ".join(parts))
+            return
+        # A line that wraps could not be written anew. The cursor goes back to its start, where
+        # messages of others begin.
+        self._write(f"\r\x1b[K{bar_line(trained / self._steps, parts)}\r")
+
+    def _count_steps(self, running: Sequence[RunRecord]) -> tuple[int, int]:
+        """Return how many steps are done, and how many are left to do."""
+        trained = sum(run.step for run in running)
+        skipped = 0
+        for kind, run in self._last.values():
+            if kind in _COMPLETE:
+                trained += run.steps
+            # At this session's end a failed run is what it is: nothing of it is left to train.
+            elif kind is EventKind.FAILED:
+                trained += run.step
+                skipped += run.steps - run.step
+        return trained, self._steps - trained - skipped
+
+    def _describe_time_left(self, trained: int, left: int) -> str:
+        """Return the time for the steps left at this session's speed, evaluations included."""
+        if self._begin is None:
+            self._begin = self._updated, trained
+        began, trained_before = self._begin
+        if trained <= trained_before or left <= 0:
+            return ""
+        speed = (trained - trained_before) / (self._updated - began)
+        return f"about {rough_duration(left / speed)} left"
+
+    def _describe_running(self, running: Sequence[RunRecord]) -> list[str]:
+        """Return how far each run is, with its reward."""
+        rewards = self._store.metrics.last_values([run.id for run in running], [REWARD_MEAN])
+        parts = []
+        for run in running:
+            stage = run.stage
+            if stage in (None, "training"):
+                stage = f"training {run.step}/{run.steps}"
+            part = f"run {run.id} {stage}"
+            reward = rewards.get(run.id, {}).get(REWARD_MEAN)
+            if reward is not None:
+                part += f" reward {reward:.3f}"
+            parts.append(part)
+        return parts
+
+    def _say(self, line: str) -> None:
+        """Print a permanent line."""
+        self.clear()
+        self._write(f"{printable(line)}\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
