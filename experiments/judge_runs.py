@@ -35,7 +35,8 @@ from advsweep.report.claims.lists import (
 )
 from advsweep.report.claims.reports import ClaimReports
 from advsweep.report.data.columns import parse_column
-from advsweep.report.data.runs import MISSING, Filter, describe_filters, parse_where
+from advsweep.report.data.filters import Filter, describe_filters, parse_where
+from advsweep.report.data.keys import MISSING
 from advsweep.report.tables.baselines import default_baseline, parse_baseline
 from advsweep.report.tables.cells import make_cell
 from advsweep.report.tables.comparison import Comparing, compare_rows

@@ -22,6 +22,7 @@ from advsweep.errors import counted
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.early_ends import KEEP, parse_ended_early
+from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.frames import (
     evaluation_frame,
     hashable,
@@ -29,7 +30,8 @@ from advsweep.report.data.frames import (
     problem_frame,
     run_frame,
 )
-from advsweep.report.data.runs import Filter, name_group, parse_where, read_runs, split_list
+from advsweep.report.data.labels import name_group
+from advsweep.report.data.runs import read_runs
 from advsweep.report.data.selection import select_runs
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.render import lay_out, plain_difference, render, report_records

@@ -13,11 +13,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import Bbox
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.labels import label_rows
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page, write
 from advsweep.report.figures.registry import FIGURES, collect, collect_figures
-from advsweep.report.figures.style import MOST_STYLES, choose_styles, label_rows
+from advsweep.report.figures.style import MOST_STYLES, choose_styles
 from advsweep.report.figures.training import running_mean
 from advsweep.statistics import mean_over_problems, pass_at_k, regress, student_t_interval
 from advsweep.statistics.pass_laws import fit_pass_at_k

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.text import Text
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.filters import parse_where
 from advsweep.report.figures.chart import Chart
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.draw import draw_page

@@ -17,7 +17,7 @@ from advsweep.store import Store, open_store
 from advsweep.writing import plain_value
 
 if TYPE_CHECKING:
-    from advsweep.report.data.runs import Filter
+    from advsweep.report.data.filters import Filter
     from advsweep.report.figures.chart import Chart
     from advsweep.report.figures.data import FigureData
 
@@ -119,7 +119,7 @@ def plot(
     store: options.Store = None,
 ) -> None:
     """Draw figures of runs with 95 % intervals over seeds."""
-    from advsweep.report.data.runs import parse_where
+    from advsweep.report.data.filters import parse_where
     from advsweep.report.figures.draw import check_target, choose_path, write_files
     from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
@@ -173,7 +173,7 @@ def _print_numbers(charts: Sequence[Chart], numbers: Literal["csv", "json"]) -> 
 
 
 def _split(texts: Sequence[str] | None) -> list[str]:
-    from advsweep.report.data.runs import split_list
+    from advsweep.report.data.filters import split_list
 
     return [part for text in texts or () for part in split_list(text) if part]
 

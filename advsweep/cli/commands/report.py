@@ -135,7 +135,7 @@ def report(
     from advsweep.report.data.columns import parse_outcomes
     from advsweep.report.data.cutoffs import parse_cutoff
     from advsweep.report.data.early_ends import KEEP, parse_ended_early
-    from advsweep.report.data.runs import parse_where, split_list
+    from advsweep.report.data.filters import parse_where, split_list
     from advsweep.report.tables.build import build_report
     from advsweep.report.tables.render import render
     from advsweep.report.tables.request import ReportRequest

@@ -24,8 +24,9 @@ import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, find_outcome
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.labels import name_group, show_key
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import name_group, parse_where, show_key
 from advsweep.report.data.windows import NUMBER
 from advsweep.report.tables.baselines import BaselineRows, parse_baseline
 from advsweep.report.tables.comparison import LEVEL, count_seeds, show_seeds, with_baseline

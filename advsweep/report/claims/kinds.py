@@ -30,7 +30,7 @@ from advsweep.report.claims.assertions import (
     judge_assertion,
     parse_assertion,
 )
-from advsweep.report.data.runs import split_list
+from advsweep.report.data.filters import split_list
 from advsweep.report.tables.comparison import LEVEL, MOST_SEEDS, count_seeds
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import (

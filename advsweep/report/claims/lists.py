@@ -49,7 +49,7 @@ from advsweep.report.claims.kinds import (
 from advsweep.report.claims.reports import ClaimReports
 from advsweep.report.data.columns import OUTCOMES, Column, parse_column, parse_outcomes
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
-from advsweep.report.data.runs import Filter, parse_where, split_list
+from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.tables.comparison import MOST_SEEDS
 from advsweep.report.tables.marks import SEEDS_FOR_A_MARK
 from advsweep.report.tables.types import Note, NoteKind

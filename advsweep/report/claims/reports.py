@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.claims.assertions import find_row
 from advsweep.report.data.columns import Column, parse_column
-from advsweep.report.data.runs import (
-    is_key,
-    name_group,
-    parse_where,
-    read_runs,
-    show_key,
-    value_of,
-)
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.keys import is_key, value_of
+from advsweep.report.data.labels import name_group, show_key
+from advsweep.report.data.runs import read_runs
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.chance import chance_column, chance_of, describe_chance
 from advsweep.report.tables.provenance import provenance

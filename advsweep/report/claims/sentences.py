@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
+from advsweep.report.data.labels import name_group, short_keys, show_key
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import name_group, short_keys, show_key
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes, unit_of
 from advsweep.report.tables.render import lay_out, show_difference

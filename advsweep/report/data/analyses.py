@@ -46,12 +46,12 @@ def analysis_columns(name: str) -> AnalysisColumns | None:
         PluginError: the package of such columns cannot be used.
     """
     word, slash, _ = name.partition("/")
-    found = load_extension(COLUMNS, word) if slash else None
-    if found is None:
+    columns = load_extension(COLUMNS, word) if slash else None
+    if columns is None:
         return None
-    if not isinstance(found, AnalysisColumns):
-        raise PluginError(f"{COLUMNS}: expected {word} to be an AnalysisColumns, got {found!r}")
-    return found if found.pattern.fullmatch(name) else None
+    if not isinstance(columns, AnalysisColumns):
+        raise PluginError(f"{COLUMNS}: expected {word} to be an AnalysisColumns, got {columns!r}")
+    return columns if columns.pattern.fullmatch(name) else None
 
 
 def analysis_curves(
@@ -63,7 +63,8 @@ def analysis_curves(
     points: dict[int, dict[int, float]] = {}
     for record in store.analyses.select(run_ids, columns.kind):
         points.setdefault(record.run_id, {})[record.step] = columns.number(record.result, match)
-    return {
-        run_id: (np.array(sorted(own)), np.array([own[step] for step in sorted(own)]))
-        for run_id, own in points.items()
-    }
+    curves: dict[int, Curve] = {}
+    for run_id, numbers in points.items():
+        steps = sorted(numbers)
+        curves[run_id] = np.array(steps), np.array([numbers[step] for step in steps])
+    return curves

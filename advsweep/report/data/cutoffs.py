@@ -11,8 +11,9 @@ import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, counted, first_of, nearest
 from advsweep.report.data.evaluation_sources import Evaluation
+from advsweep.report.data.groups import Group
+from advsweep.report.data.labels import name_group
 from advsweep.report.data.run_data import RunData
-from advsweep.report.data.runs import Group, name_group
 from advsweep.report.data.source_names import parse_source
 from advsweep.report.data.sources import COSTS, Metric, Source, Total
 from advsweep.report.data.windows import NUMBER, Curve, smoothed, step_at

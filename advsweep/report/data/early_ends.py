@@ -17,7 +17,8 @@ from advsweep.errors import ConfigError, first_of
 from advsweep.report.data.columns import Column, logged_metric
 from advsweep.report.data.evaluation_sources import Evaluation
 from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.runs import Group, name_group
+from advsweep.report.data.groups import Group
+from advsweep.report.data.labels import name_group
 from advsweep.report.data.sources import Analysis, Metric
 from advsweep.store import RunRecord, Status, Store
 from advsweep.store.imported import is_imported
@@ -75,7 +76,7 @@ def find_early_ends(
 
     Rows that differ in the number of steps, which then names them, are no others.
     """
-    found = []
+    ends = []
     everything = [run for _, runs in groups for run in runs]
     imported = {run.id for run in everything if is_imported(run.config)}
     for column in columns:
@@ -91,8 +92,8 @@ def find_early_ends(
             others |= dict.fromkeys((run.id for run in runs), latest)
         early = {run_id: step for run_id, step in last.items() if step < others[run_id]}
         if early:
-            found.append(EarlyEnds(column, early, others))
-    return found
+            ends.append(EarlyEnds(column, early, others))
+    return ends
 
 
 def _last_steps(
@@ -154,12 +155,12 @@ def _last_points(
 
 def _diverged(store: Store, run_ids: Sequence[int], metric: str) -> set[int]:
     """Return the runs that have a metric at every step up to one, and never again."""
-    found = set()
+    diverged = set()
     for run_id, (_, values) in store.metrics.series(list(run_ids), metric).items():
         missing = np.isnan(values)
         if missing[-2:].all() and missing[int(np.argmax(missing)) :].all():
-            found.add(run_id)
-    return found
+            diverged.add(run_id)
+    return diverged
 
 
 def describe_early_ends(
@@ -167,17 +168,17 @@ def describe_early_ends(
 ) -> list[str]:
     """Return a sentence on the runs that end early, for each set of columns that they share."""
     headers: dict[str, list[str]] = {}
-    for own in ends:
+    for end in ends:
         rows = []
         for group, runs in groups:
             steps = [
-                f"run {run.id} at step {own.steps[run.id]} of {own.others[run.id]}"
+                f"run {run.id} at step {end.steps[run.id]} of {end.others[run.id]}"
                 for run in runs
-                if run.id in own.steps
+                if run.id in end.steps
             ]
             if steps:
                 rows.append(f"{name_group(group)} ({first_of(steps, _NAMED)})")
-        headers.setdefault(first_of(rows, _NAMED, "; "), []).append(own.column.header)
+        headers.setdefault(first_of(rows, _NAMED, "; "), []).append(end.column.header)
     return [
         f"ended early: {', '.join(named)} of {rows}; `--ended-early {FAILED}` leaves such runs out "
         "as failed ones, `--ended-early 0` counts them with 0"

@@ -95,33 +95,21 @@ def export_tables(
         OSError: it cannot be written to.
         ConfigError: pyarrow is needed and not installed.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ReportError(f"{folder}: expected a folder, got a file")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
-        raise ReportError(
-            f"{folder}: expected a new or empty folder, or one of an earlier export; it holds "
-            "other files"
-        )
+    _refuse_other_folder(folder)
     runs = sorted(runs, key=lambda run: run.id)
-    summaries = store.metrics.summaries([run.id for run in runs])
-    described = [
-        {f"config.{key}": value for key, value in leaves(run.config, named=True)}
-        | {f"summary.{key}": value for key, value in summaries.get(run.id, {}).items()}
-        | {**describe_run(run), "config": run.config}
-        for run in runs
-    ]
     evaluations: list[dict[str, Any]] = []
+    # The rows of the evaluations are made while their problems are read.
+    parts_of: Mapping[str, Callable[[], Iterator[Any]]] = {
+        "runs": lambda: iter([_describe_runs(store, runs)]),
+        "metrics": lambda: _read_points(store, runs, on_run),
+        "problems": lambda: _read_problems(store, runs, evaluations),
+        "evaluations": lambda: iter([evaluations]),
+    }
     manifest: dict[str, Any] = {"format": FORMAT, "tables": {}}
-    new = None
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name[:50]}-", dir=folder.absolute().parent))
     try:
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{folder.name[:50]}-", dir=folder.absolute().parent))
-        for name, parts in (
-            ("runs", lambda: iter([described])),
-            ("metrics", lambda: _read_points(store, runs, on_run)),
-            ("problems", lambda: _read_problems(store, runs, evaluations)),
-            ("evaluations", lambda: iter([evaluations])),
-        ):
+        for name, parts in parts_of.items():
             file = f"{name}.{form}"
             rows, columns = _write_table(new / file, name, parts())
             listed = [{"name": column, "type": kind} for column, kind in columns.items()]
@@ -132,9 +120,30 @@ def export_tables(
         for path in sorted(new.iterdir(), key=lambda path: path.name != MANIFEST):
             path.replace(folder / path.name)
     finally:
-        if new is not None:
-            shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
     return {name: table["rows"] for name, table in manifest["tables"].items()}
+
+
+def _refuse_other_folder(folder: Path) -> None:
+    """Refuse a folder that holds something else than an earlier export."""
+    if folder.exists() and not folder.is_dir():
+        raise ReportError(f"{folder}: expected a folder, got a file")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise ReportError(
+            f"{folder}: expected a new or empty folder, or one of an earlier export; it holds "
+            "other files"
+        )
+
+
+def _describe_runs(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Return the rows of the runs: what each is, its config, and its summaries."""
+    summaries = store.metrics.summaries([run.id for run in runs])
+    rows = []
+    for run in runs:
+        row = {f"config.{key}": value for key, value in leaves(run.config, named=True)}
+        row |= {f"summary.{key}": value for key, value in summaries.get(run.id, {}).items()}
+        rows.append(row | {**describe_run(run), "config": run.config})
+    return rows
 
 
 def _read_points(
@@ -160,14 +169,14 @@ def _read_problems(
         records = store.evaluations.select([run.id], split=None)
         for record in sorted(records, key=lambda record: (record.step, record.identity)):
             count = len(record.problem_ids)
-            own = {"run": run.id, "step": record.step, "evaluation": record.identity}
+            keys = {"run": run.id, "step": record.step, "evaluation": record.identity}
             scores: Mapping[str, float] = {}
             # The counts of a store from elsewhere stay, in the table of problems.
             with suppress(KeyError, TypeError, ValueError, AdvsweepError):
                 scores = record.scores()
             evaluations.append(
                 {f"score.{name}": value for name, value in scores.items()}
-                | own
+                | keys
                 | {
                     "task": record.task,
                     "split": record.settings.get("split", "held_out"),
@@ -178,7 +187,7 @@ def _read_problems(
                 }
             )
             yield {
-                **{name: [value] * count for name, value in own.items()},
+                **{name: [value] * count for name, value in keys.items()},
                 "task": [printable_line(record.task)] * count,
                 "problem": [printable_line(problem) for problem in record.problem_ids],
                 **record.columns,
@@ -190,7 +199,7 @@ def _write_table(path: Path, name: str, parts: Iterator[Any]) -> tuple[int, Mapp
 
     A part is a mapping of columns, or the list of all rows, which may have more columns.
     """
-    columns = {own: _TYPES.get(own, "text") for own in _COLUMNS[name]}
+    columns = {column: _TYPES.get(column, "text") for column in _COLUMNS[name]}
     count = 0
     with ExitStack() as stack:
         write = None
@@ -206,35 +215,43 @@ def _write_table(path: Path, name: str, parts: Iterator[Any]) -> tuple[int, Mapp
 
 
 def _as_columns(
-    rows: Sequence[Mapping[str, Any]], known: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]], fixed: Mapping[str, str]
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Return rows as columns; those besides the known ones are sorted."""
-    more = sorted({key for row in rows for key in row} - known.keys())
+    """Return rows as columns; those besides the fixed ones are sorted."""
+    more = sorted({key for row in rows for key in row} - fixed.keys())
     # Two keys may differ in control characters alone; the first stays.
     sources = {printable_line(key): key for key in reversed(more)}
-    found = {name: [row.get(sources.get(name, name)) for row in rows] for name in known}
-    found |= {name: [row.get(sources[name]) for row in rows] for name in sorted(sources)}
-    types = {name: known.get(name) or _type_of(values) for name, values in found.items()}
-    return {name: [_plain(v, types[name]) for v in own] for name, own in found.items()}, types
+    columns: dict[str, list[Any]] = {}
+    types: dict[str, str] = {}
+    for name in [*fixed, *sorted(sources)]:
+        values = [row.get(sources.get(name, name)) for row in rows]
+        types[name] = fixed.get(name) or _type_of(values)
+        columns[name] = [_plain(value, types[name]) for value in values]
+    return columns, types
 
 
 def _type_of(values: Sequence[Any]) -> str:
     """Return the type that holds all values of a column; texts hold any."""
-    known = [value for value in values if value is not None]
-    kinds = set(map(type, known))
+    present = [value for value in values if value is not None]
+    kinds = set(map(type, present))
     if kinds == {bool}:
         return "boolean"
-    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in known):
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in present):
         return "integer"
     with suppress(OverflowError):
-        if kinds and kinds <= {int, float} and list(map(float, known)):
+        if kinds and kinds <= {int, float} and list(map(float, present)):
             return "number"
     return "text"
 
 
 def _plain(value: Any, kind: str) -> Any:
-    if value is None or kind != "text":
-        return float(value) if kind == "number" and value is not None else value
+    """Return a value as its column's type has it."""
+    if value is None:
+        return None
+    if kind == "number":
+        return float(value)
+    if kind != "text":
+        return value
     if isinstance(value, str):
         return printable(value)
     return printable_json(json.dumps(value, sort_keys=True))

@@ -15,16 +15,34 @@ import pandas as pd
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.column_choice import choose_columns, read_columns
+from advsweep.report.data.evaluation_choice import select_evaluations
 from advsweep.report.data.evaluation_sources import RAREFIED_ENTROPY, RIGHT_ENTROPY
-from advsweep.report.data.evaluations import select_evaluations
+from advsweep.report.data.groups import group_runs
+from advsweep.report.data.keys import is_key
 from advsweep.report.data.measure import measure
 from advsweep.report.data.refusals import refuse_empty
 from advsweep.report.data.run_data import RunData
-from advsweep.report.data.runs import group_runs, is_key, metric_names
+from advsweep.report.data.runs import metric_names
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.evaluation_records import COUNTS, IN_NATS
 
+# What a run is, by the names of its record.
+_OF_RUN = (
+    "identity",
+    "attempt",
+    "config_hash",
+    "sweeps",
+    "estimator",
+    "backend",
+    "seed",
+    "error",
+    "step",
+    "steps",
+    "created",
+    "started",
+    "finished",
+)
 _EVALUATION = 10  # characters of an evaluation's identity
 
 
@@ -35,7 +53,7 @@ def run_frame(
     *,
     mixed: bool = False,
 ) -> pd.DataFrame:
-    """A row per run: what it is, its config, and its numbers.
+    """Return a row per run: what it is, its config, and its numbers.
 
     Config keys are dotted; a component's name stands under the key itself, such as `estimator`.
     What a run lacks is missing; so is a seed that nobody knows, in a column of pandas' type Int64.
@@ -56,9 +74,10 @@ def run_frame(
     ids = [run.id for run in runs]
     rows = []
     for run in runs:
-        own = describe_run(run)
         config = {key: hashable(value) for key, value in leaves(run.config, named=True)}
-        rows.append(own | {key: value for key, value in config.items() if key not in own})
+        described = describe_run(run)
+        # What a run is comes first, and a config key of such a name does not replace it.
+        rows.append(described | config | described)
     frame = _with_whole_seeds(pd.DataFrame(rows, index=ids))
     written = None
     along = False
@@ -86,27 +105,26 @@ def _with_whole_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe_run(run: RunRecord) -> dict[str, Any]:
-    """What a run is, without its config."""
-    own = ("identity", "attempt", "config_hash", "sweeps", "estimator", "backend", "seed", "error")
-    times = ("step", "steps", "created", "started", "finished")
-    failure = None if run.failure is None else run.failure.value
-    return {
+    """Return what a run is, without its config."""
+    described: dict[str, Any] = {
         "run": run.id,
         "status": run.status.value,
-        "failure": failure,
-        **{name: getattr(run, name) for name in (*own, *times)},
+        "failure": None if run.failure is None else run.failure.value,
     }
+    for name in _OF_RUN:
+        described[name] = getattr(run, name)
+    return described
 
 
 def hashable(value: Any) -> Any:
-    """A config value that pandas can group by: a list becomes a tuple."""
+    """Return a config value that pandas can group by: a list becomes a tuple."""
     return tuple(map(hashable, value)) if isinstance(value, list) else value
 
 
 def metric_frame(
     store: Store, runs: Sequence[RunRecord], names: Sequence[str] | None = None, *, wide: bool
 ) -> pd.DataFrame:
-    """The metric points of some runs, in the order of the runs.
+    """Return the metric points of some runs, in the order of the runs.
 
     The columns are `run`, the config keys that differ between the runs, `seed`, and then
     `metric`, `step` and `value`; or, if wide, `step` and a column per metric.
@@ -126,8 +144,8 @@ def metric_frame(
             raise NotFoundError(f"no run has a metric '{name}'; {hint}")
         for run_id in [run_id for run_id in ids if run_id in curves]:
             steps, values = curves[run_id]
-            own = {"run": run_id, "metric": name, "step": steps, "value": values}
-            parts.append(pd.DataFrame(own))
+            part = {"run": run_id, "metric": name, "step": steps, "value": values}
+            parts.append(pd.DataFrame(part))
     empty = pd.DataFrame(columns=["run", "metric", "step", "value"])
     points = pd.concat(parts, ignore_index=True) if parts else empty
     if wide:
@@ -162,7 +180,7 @@ def evaluation_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 
 def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """A row per run, evaluation and problem: `n` samples of which `c` are correct.
+    """Return a row per run, evaluation and problem: `n` samples of which `c` are correct.
 
     Evaluations of the base model are at step 0. `evaluation` is the start of the evaluation's
     identity: one run can have several evaluations on the same task.
@@ -189,7 +207,7 @@ def _problems(record: EvaluationRecord) -> pd.DataFrame:
 
 
 def _with_names(runs: Sequence[RunRecord], frame: pd.DataFrame) -> pd.DataFrame:
-    """Adds the columns that identify runs: the keys that name a report's rows, and seeds."""
+    """Add the columns that identify runs: the keys that name a report's rows, and seeds."""
     named = pd.DataFrame(
         [
             {

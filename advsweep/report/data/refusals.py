@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,10 @@ from advsweep.report.data.column_choice import MOST_LOGGED
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluation_sources import Evaluation, Law, PassAtK
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.keys import known_keys
 from advsweep.report.data.run_data import RunData
-from advsweep.report.data.runs import known_keys, metric_names
+from advsweep.report.data.runs import metric_names
 from advsweep.report.data.sources import COSTS, Analysis, Metric
-from advsweep.store import EvaluationRecord
 from advsweep.store.imported import is_imported
 
 
@@ -74,20 +75,53 @@ def _refuse_unlogged(data: RunData, column: Column) -> None:
     )
 
 
+@dataclass(frozen=True)
+class _Available:
+    """What the evaluations of a column's task have.
+
+    Attributes:
+        tasks: the evaluated tasks.
+        levels: the levels of the problems, ascending.
+        floors: the names of the floors, sorted.
+        samples: the largest number of samples of a problem.
+        is_empty: whether there is no evaluation of the column's task.
+    """
+
+    tasks: Sequence[str]
+    levels: Sequence[int]
+    floors: Sequence[str]
+    samples: int
+    is_empty: bool
+
+    def __str__(self) -> str:
+        levels = ", ".join(map(str, self.levels))
+        floors = ", ".join(self.floors)
+        return (
+            f"tasks {', '.join(self.tasks) or 'none'}, levels {levels or 'none'}, "
+            f"chance baselines {floors or 'none'}, {self.samples} samples per problem (the "
+            "largest k)"
+        )
+
+    def lacks_name_of(self, source: Evaluation) -> bool:
+        """Tell whether a source names a task, a level or a floor that does not exist."""
+        if source.problems.task is not None and source.problems.task not in self.tasks:
+            return True
+        if self.is_empty:
+            return False
+        if source.problems.level is not None and source.problems.level not in self.levels:
+            return True
+        above = source.above if isinstance(source, PassAtK) else None
+        return above is not None and above not in self.floors
+
+
 def _refuse_evaluation(evaluated: EvaluationsByTask, column: Column, source: Evaluation) -> None:
     """Refuse a column of evaluations that no run has, and say what the evaluations have."""
     task = source.problems.task_of(evaluated)
-    records = [] if task is None else list(task.final.values())
-    levels = sorted({int(level) for record in records for level in np.unique(record.levels)})
-    floors = _floors_of(task, records)
-    samples = max((int(record.n.max(initial=0)) for record in records), default=0)
-    is_unknown = source.problems.task not in (None, *evaluated.tasks)
-    if records:
-        is_unknown = is_unknown or source.problems.level not in (None, *levels)
-        is_unknown = is_unknown or _above(source) not in (None, *floors)
+    available = _find_available(evaluated, task)
+    is_unknown = available.lacks_name_of(source)
     takes_more = source.problems.base is not None or isinstance(source, Law)
     is_lacking = task is None or (column.is_selected and not task.selected)
-    has_too_few = isinstance(source, PassAtK) and source.k > samples
+    has_too_few = isinstance(source, PassAtK) and source.k > available.samples
     if not (is_unknown or takes_more or is_lacking or has_too_few):
         # A window or a cutoff may have no number, such as the step of a value no run comes to.
         return
@@ -101,19 +135,24 @@ def _refuse_evaluation(evaluated: EvaluationsByTask, column: Column, source: Eva
     # A name that does not exist is told apart from what the runs lack so far.
     error = NotFoundError if is_unknown else ReportError
     raise error(
-        f"{column.name}: no run of the table has a number for it; the evaluations have: tasks "
-        f"{', '.join(evaluated.tasks) or 'none'}, levels {', '.join(map(str, levels)) or 'none'}, "
-        f"chance baselines {', '.join(floors) or 'none'}, {samples} samples per problem (the "
-        f"largest k); {hint}"
+        f"{column.name}: no run of the table has a number for it; the evaluations have: "
+        f"{available}; {hint}"
     )
 
 
-def _above(source: Evaluation) -> str | None:
-    return source.above if isinstance(source, PassAtK) else None
-
-
-def _floors_of(task: TaskEvaluations | None, records: Sequence[EvaluationRecord]) -> list[str]:
-    """Return the names of the floors of some evaluations."""
-    if task is None:
-        return []
-    return sorted({name for record in records for name in task.floors(record)})
+def _find_available(evaluated: EvaluationsByTask, task: TaskEvaluations | None) -> _Available:
+    """Return what the evaluations of a task have; None: there are none."""
+    records = [] if task is None else list(task.final.values())
+    levels: set[int] = set()
+    floors: set[str] = set()
+    for record in records:
+        levels.update(int(level) for level in np.unique(record.levels))
+        if task is not None:
+            floors.update(task.floors(record))
+    return _Available(
+        tasks=list(evaluated.tasks),
+        levels=sorted(levels),
+        floors=sorted(floors),
+        samples=max((int(record.n.max(initial=0)) for record in records), default=0),
+        is_empty=not records,
+    )

@@ -7,14 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advsweep.errors import NotFoundError, nearest
-from advsweep.report.data.runs import (
-    Filter,
-    collapsed_runs,
-    describe_filters,
-    is_key,
-    known_keys,
-    value_of,
-)
+from advsweep.report.data.filters import Filter, describe_filters
+from advsweep.report.data.keys import is_key, known_keys, value_of
+from advsweep.report.data.runs import collapsed_runs
 from advsweep.store import RunRecord, Status, Store
 
 _STATUS = "status"

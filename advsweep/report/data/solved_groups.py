@@ -6,6 +6,7 @@ number of groups that is every group of a step but for its prompt and the order 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 _LARGEST_GROUP = 16
 _MOST_GROUPS = 100_000
 
+# The option of a rollout policy that draws more rollouts than it trains on.
+_DRAWN = "drawn"
+
 
 def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[RolloutStep]:
-    """Returns the groups of each step: as many rewards of 1 as successes, then 0.
+    """Return the groups of each step: as many rewards of 1 as successes, then 0.
 
     Args:
         notes: receives the steps that are left out.
@@ -34,44 +38,63 @@ def solved_groups(store: Store, run_id: int, notes: RolloutNotes) -> list[Rollou
         ReportError: the run has groups of another size than 2 to 16, or no metrics of them.
     """
     (run,) = store.runs.select(ids=[run_id])
-    size: Any = run.config.get("group_size")
-    prompts: Any = run.config.get("prompts_per_step")
     rollout: Any = run.config.get("rollout") or {}
-    selects = "drawn" in rollout
-    if selects and isinstance(size, int):
-        # Of a group, `solved/K` counts all rollouts that were drawn.
-        size = rollout["drawn"] or 2 * size
+    size = _group_size(run.config, rollout)
+    prompts: Any = run.config.get("prompts_per_step")
     if not is_whole(size, 2, _LARGEST_GROUP + 1) or not is_whole(prompts, 1, _MOST_GROUPS + 1):
         raise ReportError(
             f"run {run_id}: expected groups of 2 to {_LARGEST_GROUP} rollouts, as solved/K has no "
             "single numbers of larger ones"
         )
-
-    def recorded(name: str) -> pd.Series[float]:
-        steps, values = store.metrics.series([run_id], name).get(run_id, ((), ()))
-        # A recorded NaN is no share, while one that was not recorded is 0.
-        return pd.Series(np.nan_to_num(values, nan=np.inf), index=list(steps), dtype=float)
-
-    shares = pd.DataFrame({k: recorded(f"solved/{k}") for k in range(size + 1)}).fillna(0.0)
-    drawn = recorded(ROLLOUT_COST).reindex(shares.index).fillna(1.0) * prompts
+    recorded = {k: _recorded(store, run_id, f"solved/{k}") for k in range(size + 1)}
+    shares = pd.DataFrame(recorded).fillna(0.0)
+    drawn = _recorded(store, run_id, ROLLOUT_COST).reindex(shares.index).fillna(1.0) * prompts
     # These draw more rollouts of the same prompts, which are in no `solved/K`, and no more prompts.
-    if selects or rollout.get("name") in ("reference", "greedy", "retry"):
+    if _DRAWN in rollout or rollout.get("name") in ("reference", "greedy", "retry"):
         drawn = pd.Series(float(prompts), index=shares.index)
-    groups = drawn.where(drawn.between(1, _MOST_GROUPS)).round()
-    exact = shares.mul(groups, axis=0)
-    counts = exact.round()
-    whole = ((exact - counts).abs() < 1e-3) & (exact >= 0)
-    fits = whole.all(axis=1) & (counts.sum(axis=1) == groups)
-    if not fits.all():
-        left_out = "steps whose groups cannot be counted, such as unscorable ones"
-        notes.left_out[left_out] += int((~fits).sum())
-    steps = []
-    for step, own in counts[fits].astype(int).iterrows():
-        rows = [[1.0] * k + [0.0] * (size - k) for k in range(size + 1) for _ in range(own[k])]
-        steps.append(RolloutStep(int(step), [RolloutGroup("", row) for row in rows]))
-    if not steps:
+    counts = _count_groups(shares, drawn)
+    left_out = len(shares) - len(counts)
+    if left_out:
+        notes.left_out["steps whose groups cannot be counted, such as unscorable ones"] += left_out
+    if counts.empty:
         raise ReportError(f"run {run_id}: expected metrics solved/K, got none that can be counted")
+    steps = []
+    for step, of_step in counts.iterrows():
+        groups = []
+        for successes, count in of_step.items():
+            rewards = [1.0] * int(successes) + [0.0] * (size - int(successes))
+            groups += [RolloutGroup("", list(rewards)) for _ in range(count)]
+        steps.append(RolloutStep(int(step), groups))
     notes.remark(
         "groups are rebuilt from solved/K: verdicts without prompts, in no order within a group"
     )
     return steps
+
+
+def _group_size(config: Mapping[str, Any], rollout: Mapping[str, Any]) -> Any:
+    """Return how many rollouts of a group `solved/K` counts: all that were drawn."""
+    size = config.get("group_size")
+    if _DRAWN in rollout and isinstance(size, int):
+        return rollout[_DRAWN] or 2 * size
+    return size
+
+
+def _recorded(store: Store, run_id: int, name: str) -> pd.Series[float]:
+    """Return the values of a metric by step; a recorded NaN, which is no share, as infinity."""
+    steps, values = store.metrics.series([run_id], name).get(run_id, ((), ()))
+    return pd.Series(np.nan_to_num(values, nan=np.inf), index=list(steps), dtype=float)
+
+
+def _count_groups(shares: pd.DataFrame, drawn: pd.Series[float]) -> pd.DataFrame:
+    """Return how many groups of each step have how many successes, where that can be told.
+
+    Args:
+        shares: the share of the groups with each number of successes, by step.
+        drawn: the number of groups, by step.
+    """
+    groups = drawn.where(drawn.between(1, _MOST_GROUPS)).round()
+    exact = shares.mul(groups, axis=0)
+    counts = exact.round()
+    is_whole_number = ((exact - counts).abs() < 1e-3) & (exact >= 0)
+    fits = is_whole_number.all(axis=1) & (counts.sum(axis=1) == groups)
+    return counts[fits].astype(int)

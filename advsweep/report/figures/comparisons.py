@@ -10,9 +10,10 @@ import pandas as pd
 
 from advsweep.errors import ConfigError, FitError, ReportError
 from advsweep.report.data.columns import find_outcome, parse_column
+from advsweep.report.data.labels import label_rows
 from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData
-from advsweep.report.figures.style import COLOURS, GREY, RowStyle, label_rows
+from advsweep.report.figures.style import COLOURS, GREY, RowStyle
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import describe_unknown_seeds
 from advsweep.report.tables.types import NoteKind

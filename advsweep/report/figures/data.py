@@ -13,25 +13,17 @@ import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.names import ANSWER_ENTROPY
+from advsweep.report.data.bases import base_evaluations, group_bases
 from advsweep.report.data.columns import logged_metric, parse_column
-from advsweep.report.data.evaluations import (
-    EvaluationsByTask,
-    TaskEvaluations,
-    base_evaluations,
-    group_bases,
-    select_evaluations,
-)
+from advsweep.report.data.evaluation_choice import select_evaluations
+from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.filters import Filter, describe_filters
+from advsweep.report.data.groups import Group, group_runs
+from advsweep.report.data.keys import value_of
+from advsweep.report.data.labels import label_rows
 from advsweep.report.data.measure import measure
 from advsweep.report.data.run_data import RunData
-from advsweep.report.data.runs import (
-    Filter,
-    Group,
-    collapsed_runs,
-    describe_filters,
-    group_runs,
-    metric_names,
-    value_of,
-)
+from advsweep.report.data.runs import collapsed_runs, metric_names
 from advsweep.report.data.selection import select_runs
 from advsweep.report.data.sources import Total
 from advsweep.report.data.windows import Curve
@@ -40,7 +32,6 @@ from advsweep.report.figures.style import (
     UNTRAINED,
     RowStyle,
     choose_styles,
-    label_rows,
 )
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.request import ReportRequest

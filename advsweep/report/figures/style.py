@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-from advsweep.report.data.runs import Group, key_order, name_group, short_keys, show_key, title_key
 
 # Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
 # it is too pale for lines on white. After them darker and duller ones, then black.
@@ -101,51 +97,3 @@ def _shade(colour: str, variant: int) -> str:
     paint = float(shade > own)  # white or black
     share = (shade - own) / (paint - own)
     return "#" + "".join(f"{round(255 * (p + share * (paint - p))):02X}" for p in parts)
-
-
-def label_rows(groups: Sequence[Group]) -> tuple[list[str], list[str]]:
-    """Return short labels that tell rows apart, and sentences on what they leave out.
-
-    A label has the estimator, or the method that names the row, and the fewest keys that tell its
-    rows apart, by the last part of their names. It leaves out a value that most rows with the key
-    have.
-    """
-    title = title_key(groups)
-    present = {key for group in groups for key in group}
-    keys = sorted(present - {title, "estimator"}, key=key_order)
-    chosen = _distinguishing(groups, title, keys)
-    short = short_keys(chosen)
-    common = {}
-    for key in chosen:
-        counts = Counter(show_key(group[key]) for group in groups if key in group)
-        [(value, count)] = counts.most_common(1)
-        if count > counts.total() / 2:
-            common[key] = value
-    labels = []
-    for group in groups:
-        values = {key: show_key(group[key]) for key in chosen if key in group}
-        told = [f"{short[key]}={v}" for key, v in values.items() if v != common.get(key)]
-        labels.append(f"{group[title]} {', '.join(told)}".strip())
-    if len(set(labels)) < len(labels):
-        # A row without a key would be taken for one with the common value.
-        return list(map(name_group, groups)), []
-    remarks = []
-    if common:
-        listed = ", ".join(f"{short[key]}={value}" for key, value in common.items())
-        remarks.append(f"unless a label says otherwise, {listed}")
-    if silent := [key for key in keys if key not in chosen]:
-        remarks.append(f"rows differ in {', '.join(silent)} too")
-    return labels, remarks
-
-
-def _distinguishing(groups: Sequence[Group], title: str, keys: Sequence[str]) -> list[str]:
-    """Return keys by which rows of the same title differ, the most telling first."""
-    chosen: list[str] = []
-
-    def classes(by: Sequence[str]) -> int:
-        parts = ([str(group[title]), *map(group.get, by)] for group in groups)
-        return len({json.dumps(part) for part in parts})
-
-    while classes(chosen) < len(groups):
-        chosen.append(max(keys, key=lambda key: classes([*chosen, key])))
-    return sorted(chosen, key=key_order)

@@ -26,16 +26,12 @@ from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import judge_difference, list_findings
 from advsweep.report.data.columns import Column, range_of
+from advsweep.report.data.filters import Filter
 from advsweep.report.data.frames import describe_run
-from advsweep.report.data.runs import (
-    MISSING,
-    Filter,
-    group_runs,
-    metric_names,
-    name_group,
-    show_key,
-    value_of,
-)
+from advsweep.report.data.groups import group_runs
+from advsweep.report.data.keys import MISSING, value_of
+from advsweep.report.data.labels import name_group, show_key
+from advsweep.report.data.runs import metric_names
 from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES

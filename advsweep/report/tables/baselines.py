@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.runs import (
-    METHOD,
-    METHOD_NODES,
-    name_group,
-    parse_where,
-    show_key,
-)
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.keys import METHOD, METHOD_NODES
+from advsweep.report.data.labels import name_group, show_key
 from advsweep.report.tables.types import Row
 from advsweep.tasks.controls import CONTROL
 

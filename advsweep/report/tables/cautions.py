@@ -10,7 +10,8 @@ from advsweep.errors import first_of
 from advsweep.report.data.columns import MOST_OF_SAMPLES, Column, logged_metric
 from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
-from advsweep.report.data.runs import Group, name_group
+from advsweep.report.data.groups import Group
+from advsweep.report.data.labels import name_group
 from advsweep.store import RunRecord, Store
 from advsweep.store.imported import IMPORTED, is_imported
 from advsweep.store.sanity import find_no_signal

@@ -26,13 +26,13 @@ def make_cell(values: Iterable[float], over_problems: float = math.nan) -> Cell:
     # One NaN, so that equal rows are equal.
     listed = tuple(math.nan if value != value else float(value) for value in values)
     # Sorted, so that sums do not depend on the order in which logs were read.
-    known = sorted(value for value in listed if not math.isnan(value))
+    numbers = sorted(value for value in listed if not math.isnan(value))
     # Infinite values have an infinite mean and no interval.
     with np.errstate(invalid="ignore"):
-        mean, low, high, n = student_t_interval(known)
-    if n > 1 and known[-1] - known[0] <= ROUNDING * abs(known[0]):
+        mean, low, high, n = student_t_interval(numbers)
+    if n > 1 and numbers[-1] - numbers[0] <= ROUNDING * abs(numbers[0]):
         # Rounding must not make an interval where nothing varies.
-        mean = low = high = known[0]
+        mean = low = high = numbers[0]
     return Cell(mean, low, high, n, listed, over_problems)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from advsweep.report.data.columns import Column, column_of
 from advsweep.report.data.evaluation_sources import PassAtK, ProblemChoice
-from advsweep.report.data.runs import name_group
+from advsweep.report.data.labels import name_group
 from advsweep.report.tables.types import Difference, Row, Subject
 from advsweep.writing import show
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.evaluation_sources import PassAtK
+from advsweep.report.data.keys import key_order
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import key_order
 from advsweep.report.data.sources import Reached
 from advsweep.report.tables.baselines import BaselineRows, default_baseline, parse_baseline
 from advsweep.report.tables.designs import Spreads

@@ -29,7 +29,7 @@ import pandas as pd
 from advsweep.components import leaves, option_of
 from advsweep.errors import AdvsweepError
 from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.runs import Group
+from advsweep.report.data.groups import Group
 from advsweep.report.tables.trained_rows import trained_rows
 from advsweep.report.tables.types import Arm, Row
 from advsweep.statistics import Comparison, compare_seeds
@@ -69,17 +69,20 @@ class Spreads:
 
     def compare(self, row: Row, other: Row, column: str) -> Comparison:
         """Compare two rows by their seeds; a row of exact numbers has them for every seed."""
-        values, cell = row.by_seed(column), other.cells[column]
+        values = row.by_seed(column)
+        cell = other.cells[column]
         is_exact = cell.n and not other.seeds
         others = dict.fromkeys(values, cell.mean) if is_exact else other.by_seed(column)
         return compare_seeds(values, others, self.pooled(row, other, column))
 
     def pooled(self, row: Row, other: Row, column: str) -> PooledSpread | None:
         """Return the spread of two rows' differences; None if they have one of their own."""
-        arm, other_arm = self._arms.get(row.arm), self._arms.get(other.arm)
+        arm = self._arms.get(row.arm)
+        other_arm = self._arms.get(other.arm)
         if arm is None or other_arm is None or arm is other_arm:
             return None
-        values, others = row.by_seed(column), other.by_seed(column)
+        values = row.by_seed(column)
+        others = other.by_seed(column)
         seeds = shared_seeds(values, others)
         if len(seeds) < 2 or differ_equally(values, others):
             return None
@@ -90,12 +93,12 @@ class Spreads:
         key = (column, arm.design, seeds, frozenset(bases.items()), sweeps)
         if key not in self._spreads:
             numbers = {
-                name: own.row.by_seed(column)
-                for name, own in self._arms.items()
-                if own.design == arm.design
-                and own.sweeps.keys() >= set(seeds)
-                and own.starts_from(bases)
-                and (not sweeps or own.sweeps_of(seeds) & sweeps)
+                name: member.row.by_seed(column)
+                for name, member in self._arms.items()
+                if member.design == arm.design
+                and member.sweeps.keys() >= set(seeds)
+                and member.starts_from(bases)
+                and (not sweeps or member.sweeps_of(seeds) & sweeps)
             }
             self._spreads[key] = spread_of_design(numbers, seeds)
         return self._spreads[key].of(row.arm, other.arm)
@@ -142,13 +145,15 @@ def make_arms(
     partial = [(Group(), runs) for name, runs in runs_of.items() if name not in whole]
     if partial:
         whole |= {row.arm: row for row in trained_rows(partial, numbers, {}, {}, None)}
-    bases = {i: own.subject for task in evaluated.tasks.values() for i, own in task.base.items()}
+    bases: dict[int, str] = {}
+    for task in evaluated.tasks.values():
+        bases |= {run_id: record.subject for run_id, record in task.base.items()}
     arms = []
     for name, runs in runs_of.items():
         sweeps: dict[SeedKey, frozenset[str]] = {}
         for run in runs:
-            own = frozenset(run.sweeps)
-            sweeps[run.seed_key] = sweeps.get(run.seed_key, own) & own
+            of_run = frozenset(run.sweeps)
+            sweeps[run.seed_key] = sweeps.get(run.seed_key, of_run) & of_run
         arm = Arm(
             name=name,
             row=whole[name],
@@ -193,7 +198,7 @@ def _free_of(task: str | None) -> frozenset[str]:
         fields = dataclasses.fields(TASKS.get(str(task)))
     except AdvsweepError:  # of another package, which is not here
         return frozenset()
-    return frozenset(own.name for own in fields if not option_of(own).identity)
+    return frozenset(field.name for field in fields if not option_of(field).identity)
 
 
 def _is_of_a_command(run: RunRecord) -> bool:

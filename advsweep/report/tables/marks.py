@@ -46,8 +46,8 @@ def find_marks(report: Report) -> dict[tuple[int, str], Mark]:
         ranked = sorted(means, key=means.__getitem__, reverse=higher)
         if len(ranked) < 2:
             continue
-        for place, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
-            below = ranked[place:]
+        for first_below, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
+            below = ranked[first_below:]
             # The last row is better than nothing.
             if not below or not all(
                 _is_significant(report, spreads, column, row, other) for other in below

@@ -17,10 +17,10 @@ from advsweep.report.data.cutoffs import (
     resolve_cutoff,
 )
 from advsweep.report.data.early_ends import EarlyEnds, find_early_ends, settle_early_ends
+from advsweep.report.data.groups import Group, group_by, group_runs
 from advsweep.report.data.measure import measure
 from advsweep.report.data.refusals import refuse_empty
 from advsweep.report.data.run_data import RunData
-from advsweep.report.data.runs import Group, group_by, group_runs
 from advsweep.report.tables.cautions import describe_imported, describe_logged_pass
 from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.selection import Selection

@@ -8,8 +8,8 @@ from typing import Any
 
 from advsweep.errors import first_of
 from advsweep.names import ROLLOUT_COST
+from advsweep.report.data.labels import name_group
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import name_group
 from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.baselines import MOST_ROWS
 from advsweep.report.tables.marks import SEEDS_FOR_A_MARK

@@ -7,7 +7,7 @@ from typing import Any
 
 from advsweep.errors import counted
 from advsweep.names import LEARNING_RATE
-from advsweep.report.data.runs import show_key
+from advsweep.report.data.labels import show_key
 from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store
 from advsweep.store.imported import is_imported

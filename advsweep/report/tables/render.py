@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from advsweep.report.data.runs import Group, show_key
+from advsweep.report.data.groups import Group
+from advsweep.report.data.labels import show_key
 from advsweep.report.tables.comparison import show_seeds
 from advsweep.report.tables.marks import find_marks
 from advsweep.report.tables.notes import LEGEND, difference_notes, notes
 from advsweep.report.tables.provenance import provenance
 from advsweep.report.tables.types import Cell, Difference, NoteKind, Report
-from advsweep.statistics import Comparison
+from advsweep.statistics import Comparison, RankInterval
 from advsweep.store.seeds import UnknownSeed
 from advsweep.writing import (
     Document,
@@ -42,29 +43,36 @@ def lay_out(report: Report) -> Document:
 
 def lay_out_differences(report: Report) -> list[Table]:
     """Lay out the differences of the primary outcomes, and those of the other columns."""
-    others = [d for d in report.differences if not d.is_primary]
-    return [_differences(report, own) for own in (report.primary, others) if own]
+    described = [d for d in report.differences if not d.is_primary]
+    parts = [report.primary, described]
+    return [_lay_out_part(report, part) for part in parts if part]
 
 
 def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Table:
     keys = report.keys
-    rank = ["rank"] if report.ranks else []
+    headings = [*keys, "rank", "n"] if report.ranks else [*keys, "n"]
     sections: dict[bool, list[Line]] = {}
     for i, row in enumerate(report.rows):
-        place = report.ranks.get(i)
-        # The places that the data leave open to a row: `3` or `2-5`.
-        places = "" if place is None else "-".join(map(str, dict.fromkeys((place.low, place.high))))
-        names = (*_names(row.group, keys), *([places] if rank else []), str(row.n))
-        entries = tuple(
-            _entry(row.cells[c.name], row.n, marks.get((i, c.name))) for c in report.columns
-        )
-        sections.setdefault(row.is_untrained, []).append(Line(names, entries))
+        names = [*_names(row.group, keys)]
+        if report.ranks:
+            names.append(_show_rank(report.ranks.get(i)))
+        names.append(str(row.n))
+        entries = [_entry(row.cells[c.name], row.n, marks.get((i, c.name))) for c in report.columns]
+        line = Line(tuple(names), tuple(entries))
+        sections.setdefault(row.is_untrained, []).append(line)
     return Table(
-        names=(*keys, *rank, "n"),
+        names=tuple(headings),
         columns=tuple(c.header for c in report.columns),
         sections=tuple(map(tuple, sections.values())),
-        numbers=len(rank) + 1,
+        numbers=len(headings) - len(keys),
     )
+
+
+def _show_rank(rank: RankInterval | None) -> str:
+    """Write the places that the data leave open to a row: `3` or `2-5`; empty for none."""
+    if rank is None:
+        return ""
+    return str(rank.low) if rank.low == rank.high else f"{rank.low}-{rank.high}"
 
 
 def _names(group: Group, keys: Sequence[str]) -> tuple[str, ...]:
@@ -82,22 +90,27 @@ def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
     return Entry(mean, half_width, mark, aside.strip(), cell.mean)
 
 
-def _differences(report: Report, differences: Sequence[Difference]) -> Table:
+def _lay_out_part(report: Report, differences: Sequence[Difference]) -> Table:
     """Lay out differences, all primary or none: a section for each column, a line for each row."""
-    primary = differences[0].is_primary
-    keys = [k for k in report.keys if any(k in report.rows[d.row].group for d in differences)]
+    used_keys = {key for d in differences for key in report.rows[d.row].group}
+    keys = [key for key in report.keys if key in used_keys]
     cells = [_difference(d) for d in differences]
     # Columns that are empty for all differences are left out.
-    optional = ("p perm", "P(better)")
-    empty = [name for name in optional if all(own[name].value is None for own in cells)]
-    empty += [] if primary else ["p", "p perm", "p adj", "seeds needed"]
-    headings = [name for name in cells[0] if name not in empty]
+    empty = {
+        heading
+        for heading in ("p perm", "P(better)")
+        if all(entries[heading].value is None for entries in cells)
+    }
+    kind = "primary outcomes"
+    if not differences[0].is_primary:
+        kind = "other columns (descriptive, not tested)"
+        empty |= {"p", "p perm", "p adj", "seeds needed"}
+    headings = [heading for heading in cells[0] if heading not in empty]
     sections: dict[str, list[Line]] = {}
-    for d, own in zip(differences, cells, strict=True):
+    for d, entries in zip(differences, cells, strict=True):
         names = (d.column.header, *_names(report.rows[d.row].group, keys))
-        line = Line(names, tuple(own[heading] for heading in headings))
+        line = Line(names, tuple(entries[heading] for heading in headings))
         sections.setdefault(d.column.name, []).append(line)
-    kind = "primary outcomes" if primary else "other columns (descriptive, not tested)"
     return Table(
         names=("column", *keys),
         columns=tuple(headings),
@@ -107,7 +120,7 @@ def _differences(report: Report, differences: Sequence[Difference]) -> Table:
 
 
 def show_difference(comparison: Comparison) -> tuple[str, str]:
-    """Formats a difference with its sign, and its 95 % interval: `no spread` without one.
+    """Format a difference with its sign, and its 95 % interval: `no spread` without one.
 
     >>> from advsweep.statistics import compare_paired
     >>> show_difference(compare_paired([0.5, 0.7, 0.6], [0.4, 0.5, 0.3]))
@@ -160,8 +173,8 @@ def report_records(report: Report) -> list[dict[str, Any]]:
     """
     compared = {(d.row, d.column.name): plain_difference(d) for d in report.differences}
     parts: dict[str, dict[str, None]] = {}
-    for (_, name), own in compared.items():
-        parts.setdefault(name, {}).update(dict.fromkeys(own))
+    for (_, name), numbers in compared.items():
+        parts.setdefault(name, {}).update(dict.fromkeys(numbers))
     records = []
     for i, row in enumerate(report.rows):
         record: dict[str, Any] = {key: row.group.get(key, "") for key in report.keys}
@@ -175,15 +188,16 @@ def report_records(report: Report) -> list[dict[str, Any]]:
             record |= {name: cell.mean, f"{name}_low": cell.low, f"{name}_high": cell.high}
             record[f"{name}_n"] = cell.n
         for name, listed in parts.items():
-            found = compared.get((i, name), {})
-            record |= {f"{name}_{part}": found.get(part) for part in listed}
+            numbers = compared.get((i, name), {})
+            record |= {f"{name}_{part}": numbers.get(part) for part in listed}
         records.append(record)
     return records
 
 
 def plain_difference(difference: Difference) -> dict[str, Any]:
+    """Return the numbers of a difference: what the CSV and JSON have of it."""
     c = difference.comparison
-    found = {
+    numbers = {
         "difference": c.difference,
         "difference_low": c.low,
         "difference_high": c.high,
@@ -192,11 +206,11 @@ def plain_difference(difference: Difference) -> dict[str, Any]:
         "effect": c.effect_size,
     }
     if difference.improvement is not None:
-        found["p_better"] = difference.improvement
+        numbers["p_better"] = difference.improvement
     if not difference.is_primary:
-        return found
+        return numbers
     return {
-        **found,
+        **numbers,
         "p": c.p_value if c.sd > 0 else None,
         "p_permutation": c.p_permutation,
         "p_adjusted": difference.p_adjusted,

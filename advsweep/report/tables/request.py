@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from advsweep.report.data.columns import Column
 from advsweep.report.data.cutoffs import Cutoff
 from advsweep.report.data.early_ends import KEEP
-from advsweep.report.data.runs import Filter
+from advsweep.report.data.filters import Filter
 
 NO_BASELINE = "none"
 

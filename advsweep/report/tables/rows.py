@@ -10,11 +10,11 @@ from typing import Any
 from advsweep.errors import NotFoundError, nearest
 from advsweep.report.data.columns import Column, column_of, find_outcome, within_steps
 from advsweep.report.data.cutoffs import Cutoff
+from advsweep.report.data.labels import show_key, title_key
 from advsweep.report.data.metrics import MetricDirection
-from advsweep.report.data.runs import show_key, title_key
 from advsweep.report.tables.designs import make_arms
 from advsweep.report.tables.measurements import Measurements
-from advsweep.report.tables.outcomes import choose_outcome
+from advsweep.report.tables.outcomes import Declared, choose_outcome
 from advsweep.report.tables.ranking import rank_rows
 from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.selection import Selection
@@ -79,17 +79,15 @@ def make_rows(selection: Selection, measurements: Measurements, request: ReportR
     untrained, texts = _untrained_rows(selection, measurements, request)
     listed = [*untrained, *trained]
     outcomes = _choose_outcomes(selection, planned)
-    missing = [c.name for c in selection.declared.columns if c not in outcomes]
-    if missing:
-        texts.append(f"declared as outcomes, but no run has a number: {', '.join(missing)}")
+    texts += _describe_missing(selection.declared, outcomes)
     equal = _equal_columns(request.at)
     outcomes = [column for column in outcomes if find_outcome(column, equal) is None]
     ranks: Mapping[int, RankInterval] = {}
     if request.rank is not None:
         listed, ranks = _rank(listed, visible, request.rank)
         texts.append(_describe_rank(request.rank, planned))
-    filled = frozenset(c.name for c in visible.values() if _has_numbers(listed, c))
-    shown = list(visible.values())
+    filled = frozenset(name for name, column in visible.items() if _has_numbers(listed, column))
+    shown = measurements.columns
     if request.columns is None:
         shown = [column for column in shown if column.name in filled]
     longest = max(run.steps for run in measurements.runs)
@@ -141,6 +139,14 @@ def _choose_outcomes(selection: Selection, rows: Sequence[Row]) -> list[Column]:
     """Return the primary outcomes of which the rows have numbers."""
     chosen = [choose_outcome(choice, rows) for choice in selection.choices]
     return [column for column in chosen if column is not None]
+
+
+def _describe_missing(declared: Declared, outcomes: Sequence[Column]) -> list[str]:
+    """Return a sentence on the declared outcomes of which no run has a number."""
+    missing = [column.name for column in declared.columns if column not in outcomes]
+    if not missing:
+        return []
+    return [f"declared as outcomes, but no run has a number: {', '.join(missing)}"]
 
 
 def _equal_columns(at: Cutoff | None) -> list[Column]:

@@ -13,17 +13,13 @@ from advsweep.report.data.column_choice import (
     read_columns,
 )
 from advsweep.report.data.columns import REACHED, Column, reached_column
-from advsweep.report.data.evaluations import EvaluationsByTask, select_evaluations
+from advsweep.report.data.evaluation_choice import select_evaluations
+from advsweep.report.data.evaluations import EvaluationsByTask
+from advsweep.report.data.filters import Filter, describe_filters
+from advsweep.report.data.keys import MISSING, is_key, value_of
+from advsweep.report.data.labels import show_key
 from advsweep.report.data.run_data import RunData
-from advsweep.report.data.runs import (
-    MISSING,
-    Filter,
-    describe_filters,
-    is_key,
-    read_runs,
-    show_key,
-    value_of,
-)
+from advsweep.report.data.runs import read_runs
 from advsweep.report.data.selection import SelectedRuns, select_runs
 from advsweep.report.tables.chance import chance_column
 from advsweep.report.tables.designs import lending_runs

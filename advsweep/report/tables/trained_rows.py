@@ -10,7 +10,7 @@ import pandas as pd
 
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
-from advsweep.report.data.runs import Group
+from advsweep.report.data.groups import Group
 from advsweep.report.data.sources import Reached
 from advsweep.report.tables.cells import MOST_SINGLE, half_over_problems, make_cell
 from advsweep.report.tables.types import Cell, Row

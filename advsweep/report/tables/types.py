@@ -10,7 +10,8 @@ from typing import Any
 
 from advsweep.errors import counted
 from advsweep.report.data.columns import Column
-from advsweep.report.data.runs import Group, key_order
+from advsweep.report.data.groups import Group
+from advsweep.report.data.keys import key_order
 from advsweep.statistics import Comparison, RankInterval
 from advsweep.store import Status
 from advsweep.store.seeds import SeedKey, UnknownSeed

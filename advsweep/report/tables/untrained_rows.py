@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from advsweep.report.data.bases import base_evaluations, group_bases
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluation_sources import PassAtK
-from advsweep.report.data.evaluations import (
-    EvaluationsByTask,
-    TaskEvaluations,
-    base_evaluations,
-    group_bases,
-)
-from advsweep.report.data.runs import Group, common_group
+from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.groups import Group, common_group
 from advsweep.report.tables.cells import MOST_SINGLE, half_over_problems, make_cell
 from advsweep.report.tables.types import Row, Subject
 from advsweep.statistics import mean_over_problems

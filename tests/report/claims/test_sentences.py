@@ -10,7 +10,7 @@ from advsweep.report.claims.sentences import (
     list_findings,
 )
 from advsweep.report.data.columns import parse_outcomes
-from advsweep.report.data.runs import name_group
+from advsweep.report.data.labels import name_group
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.request import ReportRequest
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from advsweep.report.data.column_choice import choose_columns, read_columns
 from advsweep.report.data.columns import column_of, parse_column
 from advsweep.report.data.cutoffs import CutoffSteps
+from advsweep.report.data.evaluation_choice import select_evaluations
 from advsweep.report.data.evaluation_sources import (
     LAWS,
     Law,
@@ -19,7 +20,7 @@ from advsweep.report.data.evaluation_sources import (
     ProblemMean,
     RarefiedEntropy,
 )
-from advsweep.report.data.evaluations import EvaluationsByTask, select_evaluations
+from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.run_data import RunData
 from advsweep.report.data.source_names import parse_source

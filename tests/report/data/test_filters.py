@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.report.data.runs import MISSING, parse_where, value_of
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.keys import MISSING, value_of
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.request import ReportRequest
 from advsweep.store import Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advsweep.importing.write import ImportContext, gather, write_run
 from advsweep.logs.base import ProblemCount
 from advsweep.logs.names import LoggedStep
-from advsweep.report.data.evaluations import select_evaluations
+from advsweep.report.data.evaluation_choice import select_evaluations
 from advsweep.store import open_store
 
 

@@ -118,7 +118,7 @@ def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(
 
 @pytest.mark.parametrize("where", [True, False])
 def test_runs_that_are_not_done_are_listed_unless_some_were_chosen(demo, where):
-    from advsweep.report.data.runs import parse_where
+    from advsweep.report.data.filters import parse_where
     from advsweep.store import Status
 
     demo.run("grpo", 9, solved=None, status=Status.FAILED)

@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.data.columns import parse_outcomes
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.filters import parse_where
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.marks import find_marks
 from advsweep.report.tables.render import lay_out

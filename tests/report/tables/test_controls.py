@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.filters import parse_where
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.request import ReportRequest
 from advsweep.store.tuning_records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState

@@ -22,7 +22,8 @@ from advsweep.logs.base import ProblemCount
 from advsweep.report.claims.sentences import lay_out_short
 from advsweep.report.data.columns import parse_column, parse_outcomes
 from advsweep.report.data.early_ends import FAILED, parse_ended_early
-from advsweep.report.data.runs import parse_where, read_runs
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.runs import read_runs
 from advsweep.report.data.sources import Metric
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.registry import FIGURES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advsweep.report.data.cutoffs import parse_cutoff
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.filters import parse_where
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import compare
 from advsweep.report.tables.measurements import measure_runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advsweep.report.claims.assertions import compare_sides, parse_assertion
-from advsweep.report.data.runs import parse_where
+from advsweep.report.data.filters import parse_where
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.request import ReportRequest
