@@ -94,8 +94,8 @@ def option(
     absent: Any = _NEVER,
 ) -> Any:
     """Return a dataclass field with a meaning, and the range and role of `Option`."""
-    known = Option(help=help, ge=ge, gt=gt, le=le, lt=lt, identity=identity, absent=absent)
-    metadata = {"option": known}
+    role = Option(help=help, ge=ge, gt=gt, le=le, lt=lt, identity=identity, absent=absent)
+    metadata = {"option": role}
     if isinstance(default, (list, dict, set)):
         kind = type(default)
         return dataclasses.field(default_factory=lambda: kind(default), metadata=metadata)
@@ -104,8 +104,8 @@ def option(
 
 def option_of(field: dataclasses.Field[Any]) -> Option:
     """Return the `Option` of a dataclass field; an empty one if it has none."""
-    found: Option = field.metadata.get("option", _NO_OPTION)
-    return found
+    role: Option = field.metadata.get("option", _NO_OPTION)
+    return role
 
 
 @dataclass(kw_only=True)

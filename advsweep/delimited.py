@@ -146,22 +146,22 @@ def parse_table(text: str, path: Path) -> DelimitedTable:
 
 def _start(lines: Sequence[str]) -> tuple[int, str]:
     """Return the index of the header, and the delimiter."""
-    given = ""
+    separator = ""
     comment = -1
     for number, line in enumerate(lines):
         match = separator_of(line)
         if match:
-            given = match
+            separator = match
         elif line.startswith(COMMENT):
             comment = number
         elif line.strip():
-            delimiter = given or find_delimiter(line)
+            delimiter = separator or find_delimiter(line)
             cells = line.strip().split(delimiter)
             is_numeric = all(_NUMBER.fullmatch(cell) for cell in cells)
             if comment >= 0 and is_numeric and lines[comment].count(delimiter) == len(cells) - 1:
                 return comment, delimiter
             return number, delimiter
-    return max(comment, 0), given or DELIMITERS[0]
+    return max(comment, 0), separator or DELIMITERS[0]
 
 
 def separator_of(line: str) -> str:

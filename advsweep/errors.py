@@ -129,9 +129,9 @@ def reason_of(error: OSError) -> str:
 
     The only place, with `explain_os_error`, that words an `OSError`.
     """
-    known = _OS_ERRORS.get(error.errno or 0)
-    if known is not None:
-        return known[0]
+    explanation = _OS_ERRORS.get(error.errno or 0)
+    if explanation is not None:
+        return explanation[0]
     return error.strerror or str(error) or type(error).__name__
 
 
@@ -140,10 +140,10 @@ def explain_os_error(error: OSError) -> str:
     path = error.filename if isinstance(error.filename, str) else ""
     # Python names no file where one that is open cannot be written, mostly standard output.
     subject = path or "standard output, or another open file"
-    known = _OS_ERRORS.get(error.errno or 0)
-    if known is None:
+    explanation = _OS_ERRORS.get(error.errno or 0)
+    if explanation is None:
         return f"{subject}: {reason_of(error)}" if path else reason_of(error)
-    reason, remedy = known
+    reason, remedy = explanation
     return f"{subject}: {reason}; {remedy}"
 
 
@@ -169,9 +169,9 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
     >>> first_of("abcd", 3), first_of("abc", 3)
     ('a, b, c and 1 more', 'a, b, c')
     """
-    found = list(names)
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return separator.join(found[:most]) + more
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return separator.join(listed[:most]) + more
 
 
 # Our keys by the names that other trainers, above all TRL and verl, have for them.

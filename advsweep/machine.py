@@ -135,15 +135,15 @@ def hub_unreachable() -> str:
     set, as the client then fails at once by itself.
     """
     endpoint = os.environ.get("HF_ENDPOINT") or _HOME
-    place = urlsplit(endpoint)
+    address = urlsplit(endpoint)
     if (
         os.environ.get("HF_HUB_OFFLINE")
-        or {place.scheme, "all"} & urllib.request.getproxies().keys()
+        or {address.scheme, "all"} & urllib.request.getproxies().keys()
     ):
         return ""
-    port = place.port or _PORTS.get(place.scheme, 443)
+    port = address.port or _PORTS.get(address.scheme, 443)
     try:
-        socket.create_connection((place.hostname, port), _PATIENCE_SECONDS).close()
+        socket.create_connection((address.hostname, port), _PATIENCE_SECONDS).close()
     except OSError as error:
         return f"{endpoint} cannot be reached ({reason_of(error)})"
     return ""

@@ -32,21 +32,21 @@ def requirements(extra: str = "") -> list[Requirement]:
     """
     from packaging.requirements import Requirement
 
-    found = []
+    listed = []
     for text in importlib.metadata.requires("advsweep") or []:
         required = Requirement(text)
         marker = required.marker
         if marker is None:
             if not extra:
-                found.append(required)
+                listed.append(required)
             continue
         if not marker.evaluate({"extra": extra}) or ("extra" in str(marker)) is not bool(extra):
             continue
         if required.name == "advsweep":
-            found += [inner for other in sorted(required.extras) for inner in requirements(other)]
+            listed += [inner for other in sorted(required.extras) for inner in requirements(other)]
         else:
-            found.append(required)
-    return found
+            listed.append(required)
+    return listed
 
 
 def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requirement]]:

@@ -70,11 +70,13 @@ class PluginPoint:
             if not _TARGET.fullmatch(self.target):
                 raise PluginError(f"expected module:Class as the entry point, got '{self.target}'")
             loaded = functools.reduce(getattr, path.split("."), importlib.import_module(module))
-            if base and (problem := class_problem(loaded, self.target, self.name, base)):
+            problem = class_problem(loaded, self.target, self.name, base) if base else ""
+            if problem:
                 raise PluginError(problem)
         except (Exception, SystemExit) as error:  # Another package's code may raise anything.
-            own = isinstance(error, PluginError)
-            reason = error if own else f"{self.target} raised {type(error).__name__}: {error}"
+            reason = f"{self.target} raised {type(error).__name__}: {error}"
+            if isinstance(error, PluginError):
+                reason = str(error)
             raise PluginError(
                 f"'{self.name}' of {self.origin} cannot be loaded: {reason}; fix or uninstall it"
             ) from error
@@ -123,9 +125,9 @@ def _discover(path: tuple[str, ...]) -> Discovery:
         except Exception as error:  # noqa: BLE001 - a damaged package must not end a command
             what = f"its entry points cannot be read: {type(error).__name__}: {error}"
             unreadable.setdefault(package, what)
-    found = (point for each in points.values() for point in each)
-    order = sorted(found, key=lambda point: (point.group, point.name, point.package))
-    return Discovery(tuple(order), tuple(unreadable.items()))
+    listed = [point for of_package in points.values() for point in of_package]
+    listed.sort(key=lambda point: (point.group, point.name, point.package))
+    return Discovery(tuple(listed), tuple(unreadable.items()))
 
 
 def only_one(points: Sequence[PluginPoint]) -> PluginPoint:

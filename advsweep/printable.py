@@ -223,11 +223,11 @@ def redacted_message(message: str, arguments: Sequence[str]) -> str:
 def _secrets_in(argument: str, masked: str) -> set[str]:
     """Return the texts that masks stand for, and these without quotes and brackets around them."""
     pattern = "(.+)".join(re.escape(part) for part in masked.split(MASK))
-    found = re.fullmatch(pattern, argument, re.DOTALL)
-    if found is None:
+    match = re.fullmatch(pattern, argument, re.DOTALL)
+    if match is None:
         return set()
     secrets = set()
-    for text in found.groups():
+    for text in match.groups():
         secrets |= {text, unquote(text), text.strip("'\"{}[](), ")}
     return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
 

@@ -155,14 +155,14 @@ class Registry(Generic[C]):
         return self._loaded[name]
 
     def _load_own(self, name: str, where: str) -> type[C]:
-        place = self.modules[name]
+        module_name = self.modules[name]
         try:
-            module = importlib.import_module(place)
+            module = importlib.import_module(module_name)
         except AdvsweepError:
             raise
         except Exception as error:  # A module under development may raise anything.
             raise PluginError(
-                f"{where}: '{name}' cannot be loaded: {place} raised {type(error).__name__}: "
+                f"{where}: '{name}' cannot be loaded: {module_name} raised {type(error).__name__}: "
                 f"{error}; fix it"
             ) from error
         for candidate in vars(module).values():
@@ -171,7 +171,7 @@ class Registry(Generic[C]):
                 own = candidate.__module__.startswith(module.__name__)
                 if own and candidate.__dict__.get("name") == name:
                     return typing.cast("type[C]", candidate)
-        raise AssertionError(f"{place} registers no {self.kind} '{name}'")
+        raise AssertionError(f"{module_name} registers no {self.kind} '{name}'")
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
         try:

@@ -371,16 +371,16 @@ def named_files(text: str, folders: Sequence[Path]) -> list[Path]:
 
     Files that look like outputs, such as logs, are left out.
     """
-    found = []
+    files = []
     for word in dict.fromkeys(re.split(r"[\s'\"=;|&<>()`$,\[\]{}]+", text)):
         if not word or is_output(Path(word)):
             continue
         for folder in folders:
             path = Path(os.path.normpath(folder / os.path.expanduser(word)))
             if os.path.isfile(path):
-                found.append(path)
+                files.append(path)
                 break
-    return found
+    return files
 
 
 def is_output(path: Path) -> bool:
@@ -438,13 +438,13 @@ def _modules_below(package: str, folder: Path) -> Iterator[str]:
 
 def _files_below(folder: Path) -> Iterator[Path]:
     """Yield the regular files of a folder at any depth, without caches and hidden ones."""
-    for place, folders, files in os.walk(folder):
+    for directory, folders, files in os.walk(folder):
         folders[:] = sorted(
             f for f in folders if not f.startswith(".") and f not in _CACHES and ".egg-" not in f
         )
         for name in sorted(files):
             if not name.startswith("."):
-                yield Path(place, name)
+                yield Path(directory, name)
 
 
 @dataclass(frozen=True)
@@ -486,11 +486,11 @@ _facts: dict[str, tuple[Any, _Facts]] = {}
 
 def _facts_of(path: str) -> _Facts:
     state = _state_of(path)
-    known = _facts.get(path)
-    if known is None or known[0] != state:
-        known = (state, _read_facts(path))
-        _facts[path] = known
-    return known[1]
+    cached = _facts.get(path)
+    if cached is None or cached[0] != state:
+        cached = (state, _read_facts(path))
+        _facts[path] = cached
+    return cached[1]
 
 
 # By module, with the spec that it was loaded by: its file may have changed since.
@@ -501,11 +501,11 @@ def _facts_of_module(module: str, path: str) -> _Facts:
     spec = _loaded_spec(module)
     if spec is None:
         return _facts_of(path)  # its file is read when it is imported
-    known = _module_facts.get(module)
-    if known is None or known[0] is not spec:
-        known = (spec, _facts_of(path))
-        _module_facts[module] = known
-    return known[1]
+    cached = _module_facts.get(module)
+    if cached is None or cached[0] is not spec:
+        cached = (spec, _facts_of(path))
+        _module_facts[module] = cached
+    return cached[1]
 
 
 def _state_of(path: str) -> tuple[int, ...] | None:
@@ -637,9 +637,9 @@ def _hash_of(file: Path) -> str:
     """Return the hash of a file's content; that of a large one is of its size."""
     path = str(file)
     state = _state_of(path)
-    known = _hashes.get(path)
-    if known is not None and known[0] == state:
-        return known[1]
+    cached = _hashes.get(path)
+    if cached is not None and cached[0] == state:
+        return cached[1]
     if file.suffix == ".py":
         digest = _facts_of(path).digest
     elif file.stat().st_size > LARGE_BYTES:
@@ -656,13 +656,13 @@ def _hash_of(file: Path) -> str:
 @functools.cache
 def _plugin_files() -> frozenset[str]:
     """Return the Python files of installed packages that offer components to advsweep."""
-    found = set()
+    paths = set()
     for distribution in importlib.metadata.distributions():
         try:
             points = distribution.read_text("entry_points.txt") or ""
             if f"[{_OWN}." in points:
                 listed = distribution.files or []
-                found |= {os.path.realpath(str(f.locate())) for f in listed if f.suffix in _CODE}
+                paths |= {os.path.realpath(str(f.locate())) for f in listed if f.suffix in _CODE}
         except OSError:
             continue  # a damaged package offers nothing
-    return frozenset(found)
+    return frozenset(paths)

@@ -189,18 +189,18 @@ def _check_node(node: Any, path: Path) -> None:
     from yaml import MappingNode, ScalarNode
 
     if isinstance(node, MappingNode):
-        known: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
             # `<<` takes the keys of other mappings in, and may do so several times.
             if not isinstance(key, ScalarNode) or key.tag.endswith(":merge"):
                 continue
-            if key.value in known:
+            if key.value in lines:
                 raise ConfigError(
                     f"{path}, line {line}: expected each key once, got '{key.value}' again, which "
-                    f"is in line {known[key.value]}; remove one of them"
+                    f"is in line {lines[key.value]}; remove one of them"
                 )
-            known[key.value] = line
+            lines[key.value] = line
     if not isinstance(node, ScalarNode) or node.style is not None:
         return
     where = f"{path}, line {node.start_mark.line + 1}"
@@ -321,10 +321,10 @@ def _check_aliases(text: str, path: Path) -> None:
         return sizes[id(node)]
 
     try:
-        found = size(compose(text, SafeLoader))
+        count = size(compose(text, SafeLoader))
     except RecursionError as error:
         raise _too_deep(path) from error
-    if found > _MOST_NODES:
+    if count > _MOST_NODES:
         raise ConfigError(
             f"{path}: expected at most {_MOST_NODES:,} values of YAML, got more with its aliases "
             "written out"

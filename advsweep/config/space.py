@@ -149,11 +149,11 @@ class Space:
             # If all have one estimator, the first arm is the baseline.
             arm = _method if any(method != methods[0] for method in methods) else arm_of
             return [point for point in plain if arm(point) == arm(plain[0])]
-        known = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
-        if self.baseline not in known:
+        names = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
+        if self.baseline not in names:
             raise UnknownNameError(
                 f"sweep.baseline: expected an estimator or a method of the sweep, got "
-                f"'{self.baseline}'; {nearest(self.baseline, known)}"
+                f"'{self.baseline}'; {nearest(self.baseline, names)}"
             )
         return [
             point
@@ -308,8 +308,8 @@ class Tune(Component):
     def best(self, scores: Mapping[float, float | None]) -> float | None:
         """Return the value with the best score, of equals the smallest; None without a score."""
         sign = -1 if self.lower else 1
-        known = [(sign * score, -value) for value, score in scores.items() if score is not None]
-        return -max(known)[1] if known else None
+        scored = [(sign * score, -value) for value, score in scores.items() if score is not None]
+        return -max(scored)[1] if scored else None
 
     def beyond(self, grid: Sequence[float], best: float) -> float | None:
         """Return the next value beyond the edge of a grid that the best is at.

@@ -171,12 +171,12 @@ class Bandit(SeededTask, BanditTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = len(self.rates)
-        self.levels = choose_levels(self.levels, known)
+        count = len(self.rates)
+        self.levels = choose_levels(self.levels, count)
         self.train_levels = tuple(sorted(set(self.train_levels)))
-        if self.levels[-1] >= known:
+        if self.levels[-1] >= count:
             raise ConfigError(
-                f"levels: expected at most {known - 1}, the last that rates has a success rate "
+                f"levels: expected at most {count - 1}, the last that rates has a success rate "
                 f"for, got {self.levels[-1]}"
             )
         if not set(self.train_levels) <= set(self.levels):

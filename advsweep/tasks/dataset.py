@@ -256,12 +256,12 @@ class Dataset(RewardedTask, DataTask):
         references = [problem.reference for problem in problems]
         verdicts = self._ask(list(zip(references, completions, strict=True)))
         # Of answers that the verifier could not judge, grouped by consequence and reason.
-        found: dict[tuple[str, str], list[str]] = {}
+        unjudged: dict[tuple[str, str], list[str]] = {}
         for problem, verdict in zip(problems, verdicts, strict=True):
             if verdict.reason:
                 what = _CONSEQUENCES[verdict.outcome]
-                found.setdefault((what, verdict.reason), []).append(problem.id)
-        for (what, reason), ids in found.items():
+                unjudged.setdefault((what, verdict.reason), []).append(problem.id)
+        for (what, reason), ids in unjudged.items():
             warnings.warn(
                 f"{len(ids)} of {len(verdicts)} answers {what}: {reason} (problem {ids[0]})",
                 AdvsweepWarning,

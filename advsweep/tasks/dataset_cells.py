@@ -184,10 +184,10 @@ def _is_message(item: Any) -> bool:
 
 
 def _message(item: Mapping[str, Any]) -> Message:
-    given = str(item.get("role", item.get("from")))
-    role = _ROLES.get(given.lower())
+    name = str(item.get("role", item.get("from")))
+    role = _ROLES.get(name.lower())
     if role is None:
-        raise CellError(f"messages of system, user and assistant, not of '{given[:20]}',")
+        raise CellError(f"messages of system, user and assistant, not of '{name[:20]}',")
     content = item.get("content", item.get("value"))
     if content is None and isinstance(item.get("ground_truth"), Mapping):
         content = item["ground_truth"].get("value")  # Open-Reasoner-Zero

@@ -120,8 +120,8 @@ def is_recognised(task: Any) -> bool:
 
 
 def _first_existing(task: Any, field: str, rows: Rows) -> str:
-    given = getattr(task, f"{field}_column")
-    return _require_column(field, (given,) if isinstance(given, str) else given, rows)
+    names = getattr(task, f"{field}_column")
+    return _require_column(field, (names,) if isinstance(names, str) else names, rows)
 
 
 def _require_column(field: str, names: Sequence[str], rows: Rows) -> str:
@@ -134,8 +134,8 @@ def _require_column(field: str, names: Sequence[str], rows: Rows) -> str:
         return ""
     expected = " or ".join(f"'{name}'" for name in wanted)
     existing = list(dict.fromkeys(key for row in rows[:_SEEN] for key in row))
-    known = ", ".join(existing)
+    shown = ", ".join(existing)
     raise FormError(
-        f"task.{field}_column: the data has no column {expected}; it has {known}",
+        f"task.{field}_column: the data has no column {expected}; it has {shown}",
         shown_rows(rows, existing),
     )

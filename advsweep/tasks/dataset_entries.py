@@ -82,8 +82,8 @@ def read_entry(
 
 def _unfit(field: str, column: str, expected: str, row: int, got: Any) -> ConfigError:
     """Return the error about a value of a row."""
-    place = f"'{column}' of row {row}"
-    return ConfigError(f"task.{field}_column: expected {expected} in {place}, got {brief(got)}")
+    where = f"'{column}' of row {row}"
+    return ConfigError(f"task.{field}_column: expected {expected} in {where}, got {brief(got)}")
 
 
 def _question(row: Mapping[str, Any], columns: Columns, number: int) -> Question | Gap:

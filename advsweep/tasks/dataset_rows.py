@@ -114,17 +114,17 @@ def refuse_url(key: str, place: str) -> None:
 
 def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
     """Return the files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` (the hub)."""
-    found: list[Path] = []
-    for place in (folder / subset, folder, folder / "data"):
-        files = (file for file in sorted(place.glob("*")) if file.suffix in _ENDINGS)
-        found = found or [file for file in files if file.is_file()]
-    chosen = [f for f in found if f.stem == split or f.name.startswith(f"{split}-")]
+    existing: list[Path] = []
+    for directory in (folder / subset, folder, folder / "data"):
+        files = (file for file in sorted(directory.glob("*")) if file.suffix in _ENDINGS)
+        existing = existing or [file for file in files if file.is_file()]
+    chosen = [f for f in existing if f.stem == split or f.name.startswith(f"{split}-")]
     if not chosen and split:
         # A folder for each split, as in the archive of MATH.
         inner = sorted((folder / subset / split).rglob("*"))
         chosen = [file for file in inner if file.suffix in _ENDINGS and file.is_file()]
     if not chosen:
-        names = ", ".join(file.name for file in found) or "none"
+        names = ", ".join(file.name for file in existing) or "none"
         folders = _folders_with(folder, split)
         if folders:
             raise ConfigError(

@@ -41,16 +41,16 @@ class Links:
     @functools.cached_property
     def distances(self) -> Int[np.ndarray, "nodes nodes"]:
         """Least number of links between two nodes; 99 if there is no path."""
-        found = np.full((NODES, NODES), _UNREACHABLE)
+        distances = np.full((NODES, NODES), _UNREACHABLE)
         reached = np.eye(NODES, dtype=bool)
-        found[reached] = 0
+        distances[reached] = 0
         for distance in range(1, NODES):
-            new = (reached.astype(np.int64) @ self.adjacent > 0) & (found == _UNREACHABLE)
+            new = (reached.astype(np.int64) @ self.adjacent > 0) & (distances == _UNREACHABLE)
             if not new.any():
                 break
-            found[new] = distance
+            distances[new] = distance
             reached = new
-        return found
+        return distances
 
     @functools.cached_property
     def neighbours(self) -> Int[np.ndarray, "nodes degree"]:

@@ -76,13 +76,13 @@ def _last_box(text: str) -> tuple[int, _Box | None]:
 def _rightmost(text: str, end: int) -> int:
     """Return where the last box before `end` begins; -1 if there is none."""
     while True:
-        place = text.rfind(_BOX, 0, end)
-        if place < 0:
+        start = text.rfind(_BOX, 0, end)
+        if start < 0:
             return -1
         for before in _BEFORE:
-            if text.startswith(before, place - len(before)) and place >= len(before):
-                return place - len(before)
-        end = place
+            if text.startswith(before, start - len(before)) and start >= len(before):
+                return start - len(before)
+        end = start
 
 
 def _read(text: str, start: int) -> _Box | None:

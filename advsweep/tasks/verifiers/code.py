@@ -262,16 +262,16 @@ class Code(Verifier):
         controls = control_programs(names, tests.python)
         key = [self.revision, tests.python, tests.setup, names, tests.live_object, controls]
         cache = VerdictCache("controls", json.dumps(key))
-        known = cache.read()
-        if known is None:
+        is_accepted = cache.read()
+        if is_accepted is None:
             control = self.run(
                 "", replace(tests, scripts=()), control_programs(names, tests.python)
             )
             if control.outcome is Outcome.UNSCORABLE:
                 return False  # no process starts, which every answer will say
-            known = control.outcome is Outcome.CORRECT
-            cache.write(known)
-        return known
+            is_accepted = control.outcome is Outcome.CORRECT
+            cache.write(is_accepted)
+        return is_accepted
 
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         names = ProgramTests.of(reference).names[0] if self.reads(reference) else []
@@ -287,11 +287,11 @@ class Code(Verifier):
         if not _compiles(program):
             return verdict(False, None)
         tests = ProgramTests.of(reference)
-        found = self.run(program, tests)
-        is_correct = found.outcome is Outcome.CORRECT
+        judged = self.run(program, tests)
+        is_correct = judged.outcome is Outcome.CORRECT
         if is_correct and tests.python.strip() and self.accepts_any(tests):
             return Verdict(Outcome.UNSCORABLE, program, _ACCEPT_ANY)
-        return found
+        return judged
 
     def run(self, program: str, tests: ProgramTests, controls: Sequence[str] = ()) -> Verdict:
         """Run a program and its tests under a supervisor of their own, which ends all processes.
@@ -321,7 +321,7 @@ class Code(Verifier):
         ).encode()
         order = json.dumps(tests.order(program, word, tolerance=self.tolerance)).encode()
         # By a pipe: what stands in the arguments could be read in /proc.
-        given = f"{len(settings):0{SETTINGS_DIGITS}}".encode() + settings + order + b"\n"
+        message = f"{len(settings):0{SETTINGS_DIGITS}}".encode() + settings + order + b"\n"
         with (
             tempfile.TemporaryFile() as errors,
             subprocess.Popen(
@@ -340,7 +340,7 @@ class Code(Verifier):
         ):
             try:
                 output, _ = supervisor.communicate(
-                    given, self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
+                    message, self.seconds + STARTING_SECONDS + _SUPERVISOR_SECONDS
                 )
             except BaseException as error:
                 # All that runs in its process namespace ends with it.

@@ -101,9 +101,9 @@ def _add_package_folders(folders: list[str]) -> None:
     They come first, as they do where the environment is read.
     """
     missing = [folder for folder in folders if folder not in sys.path]
-    places = [place for place, path in enumerate(sys.path) if path in folders]
-    place = min(places, default=len(sys.path))
-    sys.path[place:place] = missing
+    places = [index for index, path in enumerate(sys.path) if path in folders]
+    index = min(places, default=len(sys.path))
+    sys.path[index:index] = missing
 
 
 def _supervise(settings: dict[str, Any], folder: str) -> bool:

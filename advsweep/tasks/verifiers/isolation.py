@@ -232,25 +232,25 @@ def forbid_calls(*, own_processes: bool) -> None:
 
 
 def _numbers_of_forbidden(machine: str) -> dict[str, int]:
-    place = list(_AUDIT_ARCHITECTURES).index(machine)
+    column = list(_AUDIT_ARCHITECTURES).index(machine)
     lists = [call.split() for call in _FORBIDDEN.split(",")]
-    return {name: int(numbers[place]) for name, *numbers in lists}
+    return {name: int(numbers[column]) for name, *numbers in lists}
 
 
 @functools.cache
 def _filter(machine: str, own_processes: bool) -> bytes:
     """Return the filter of calls, in which `_OWN_PROCESS` stands for the process."""
-    place = list(_AUDIT_ARCHITECTURES).index(machine)
-    (own,) = struct.unpack("=I", _OWN_PROCESS)
+    column = list(_AUDIT_ARCHITECTURES).index(machine)
+    (process,) = struct.unpack("=I", _OWN_PROCESS)
     # A call, the number of its argument, and the verdicts on some of its values and on others.
     checked: list[tuple[tuple[int, int], int, tuple[int, ...], int, int]] = [
-        (_PRLIMIT, 0, (0, own), _ALLOW, _DENY),
+        (_PRLIMIT, 0, (0, process), _ALLOW, _DENY),
         (_SOCKET, 0, _SOCKETS, _ALLOW, _DENY),
         (_FCNTL, 1, _SIGNALS, _DENY, _ALLOW),
         (_IOCTL, 1, _SOCKET_OWNERS, _DENY, _ALLOW),
     ]
     if not own_processes:
-        checked += [(call, 0, (own,), _ALLOW, _DENY) for call in (_KILL, _TGKILL, _QUEUE)]
+        checked += [(call, 0, (process,), _ALLOW, _DENY) for call in (_KILL, _TGKILL, _QUEUE)]
     # Each jump skips instructions if the value that was loaded last is the given one, or is not.
     steps = [
         (_LOAD, 0, 0, 4),
@@ -263,7 +263,7 @@ def _filter(machine: str, own_processes: bool) -> bytes:
     for number in _numbers_of_forbidden(machine).values():
         steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _DENY)]
     for call, argument, values, these, others in checked:
-        steps += [(_EQUAL, 0, 2 + 2 * len(values), call[place]), (_LOAD, 0, 0, 16 + 8 * argument)]
+        steps += [(_EQUAL, 0, 2 + 2 * len(values), call[column]), (_LOAD, 0, 0, 16 + 8 * argument)]
         for value in values:
             steps += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, these)]
         steps += [(_RETURN, 0, 0, others)]

@@ -232,8 +232,8 @@ def _bold_number(text: str) -> Quantity | None:
     paragraph = text.rstrip()[-_TAIL:].rpartition("\n\n")[2]
     if "**" not in paragraph:
         return None
-    found = [(match, read_quantity(match[1])) for match in _BOLD.finditer(paragraph)]
-    numbers = [(match, number) for match, number in found if number is not None]
+    bold = [(match, read_quantity(match[1])) for match in _BOLD.finditer(paragraph)]
+    numbers = [(match, number) for match, number in bold if number is not None]
     if len(numbers) != 1:
         return None
     match, number = numbers[0]

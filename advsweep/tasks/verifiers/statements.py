@@ -42,10 +42,10 @@ def statements(text: str, words: Sequence[str] = _ANSWER) -> Iterator[str]:
     lower = text.lower()
     if len(lower) != len(text):  # some letters become two in lower case
         lower = text
-    known = (*words, *_OF_OTHER_LANGUAGES)
+    announcing = (*words, *_OF_OTHER_LANGUAGES)
     if not lower.isascii():
-        known += _IN_OTHER_SCRIPTS
-    present = [word for word in known if word in lower]
+        announcing += _IN_OTHER_SCRIPTS
+    present = [word for word in announcing if word in lower]
     end = len(lower)
     for _ in range(_MOST_STATEMENTS):
         start, word = max(((lower.rfind(word, 0, end), word) for word in present), default=(-1, ""))

@@ -119,9 +119,9 @@ class ProgramTests:
         """
         names, imports = self.names
         # The rest of the setup may tell the program what it has to return.
-        given = [ast.unparse(node) for node in _parse(self.setup) if _is_import(node)]
+        imported = [ast.unparse(node) for node in _parse(self.setup) if _is_import(node)]
         if CLASS in names:
-            given.insert(0, _TYPING)
+            imported.insert(0, _TYPING)
         is_trusted = bool(self.live_object)
         return {
             "program": program,
@@ -130,7 +130,7 @@ class ProgramTests:
             "tolerance": tolerance,
             "names": names,
             "setup": f"{imports}\n{self.setup}",
-            "given": "\n".join(given),
+            "given": "\n".join(imported),
             "trusted": is_trusted,
             "word": word,
         }
