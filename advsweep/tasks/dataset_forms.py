@@ -346,15 +346,13 @@ def _first_option(rows: Rows, gold: str, options: tuple[str, ...]) -> tuple[int 
         value = only_item(cell(row, gold))
         if is_gap(value) or not _has_options(row, options):
             continue
-        read = read_options(row, options)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        text = str(value).strip()
-        if read is None or isinstance(value, bool) or not re.fullmatch("[0-9]{1,2}", text):
+        choices = read_options(row, options)
+        text = _place_text(value)
+        if choices is None or text is None:
             return None, ""
         places.append(int(text))
-        most = max(most, len(read.texts))
-        is_named &= text in read.labels or (isinstance(value, str) and text in read.texts)
+        most = max(most, len(choices.texts))
+        is_named &= text in choices.labels or (isinstance(value, str) and text in choices.texts)
     if not places or is_named or max(places) > most:
         return None, ""  # a place beyond the options is refused with its row
     if min(places) == 0:
@@ -365,6 +363,15 @@ def _first_option(rows: Rows, gold: str, options: tuple[str, ...]) -> tuple[int 
         f"answers in '{gold}' are numbers from {min(places)} to {max(places)}, and the first of "
         f"{most} options may be 0 or 1: task.first_option=0 or task.first_option=1 says so"
     )
+
+
+def _place_text(value: Any) -> str | None:
+    """Return a value as the digits of a place; None if it is none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    is_place = not isinstance(value, bool) and re.fullmatch("[0-9]{1,2}", text) is not None
+    return text if is_place else None
 
 
 # Answers

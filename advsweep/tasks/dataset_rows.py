@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import ValuesView
+from collections.abc import Iterable, Sequence, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,27 +116,37 @@ def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
     """Return the files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` (the hub)."""
     existing: list[Path] = []
     for directory in (folder / subset, folder, folder / "data"):
-        files = (file for file in sorted(directory.glob("*")) if file.suffix in _ENDINGS)
-        existing = existing or [file for file in files if file.is_file()]
+        existing = _data_files(directory.glob("*"))
+        if existing:
+            break
     chosen = [f for f in existing if f.stem == split or f.name.startswith(f"{split}-")]
     if not chosen and split:
         # A folder for each split, as in the archive of MATH.
-        inner = sorted((folder / subset / split).rglob("*"))
-        chosen = [file for file in inner if file.suffix in _ENDINGS and file.is_file()]
+        chosen = _data_files((folder / subset / split).rglob("*"))
     if not chosen:
-        names = ", ".join(file.name for file in existing) or "none"
-        folders = _folders_with(folder, split)
-        if folders:
-            raise ConfigError(
-                f"task.data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in "
-                f"'{folder}', got the folders {', '.join(folders)} with one each: "
-                f"task.subset={folders[0]} takes one (advsweep init: --set subset={folders[0]})"
-            )
-        raise ConfigError(
-            f"task.data: expected a file ({', '.join(_ENDINGS)}) of split '{split}' in '{folder}', "
-            f"got {names}; name the splits by train_split and held_out_split, or give a file"
-        )
+        raise _no_file(folder, split, existing)
     return chosen
+
+
+def _data_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files of data among some paths, sorted."""
+    return [path for path in sorted(paths) if path.suffix in _ENDINGS and path.is_file()]
+
+
+def _no_file(folder: Path, split: str, existing: Sequence[Path]) -> ConfigError:
+    """Return the error that a folder has no file of a split, but some others."""
+    expected = f"expected a file ({', '.join(_ENDINGS)}) of split '{split}' in '{folder}'"
+    folders = _folders_with(folder, split)
+    if folders:
+        return ConfigError(
+            f"task.data: {expected}, got the folders {', '.join(folders)} with one each: "
+            f"task.subset={folders[0]} takes one (advsweep init: --set subset={folders[0]})"
+        )
+    names = ", ".join(file.name for file in existing) or "none"
+    return ConfigError(
+        f"task.data: {expected}, got {names}; name the splits by train_split and held_out_split, "
+        "or give a file"
+    )
 
 
 def _folders_with(folder: Path, split: str) -> list[str]:
