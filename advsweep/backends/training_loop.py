@@ -136,8 +136,8 @@ def _train_stack(
         step += 1
         if not slots:
             return
-        for slot, outcome in zip(slots, stack.step(step), strict=True):
-            slot.end_step(step, outcome)
+        for slot, result in zip(slots, stack.step(step), strict=True):
+            slot.end_step(step, result)
 
 
 class _StackSlot:
@@ -169,12 +169,12 @@ class _StackSlot:
             self.loop.begin()
             self.is_active = self.loop.start < self.member.run.steps
 
-    def end_step(self, step: int, outcome: Mapping[str, float] | BaseException) -> None:
+    def end_step(self, step: int, result: Mapping[str, float] | BaseException) -> None:
         self.is_active = False
         with self.member.guard():
-            if isinstance(outcome, BaseException):
-                raise outcome
-            stopping = self.loop.end_step(step, outcome)
+            if isinstance(result, BaseException):
+                raise result
+            stopping = self.loop.end_step(step, result)
             self.is_active = not stopping and step < self.member.run.steps
 
 
@@ -253,8 +253,8 @@ def base_solve_rate(run: Run, sampler: Sampler) -> float:
         return math.nan
     problems = run.task.draw(samples, numpy_generator(run.seed, Stream.CONTROL))
     drawn = sampler.sample(problems, 1, temperature=run.generation.temperature, seed=run.seed)
-    outcomes = run.task.score(problems, [text for (text,) in drawn.texts])
-    return float((outcomes == 1).mean())
+    verdicts = run.task.score(problems, [text for (text,) in drawn.texts])
+    return float((verdicts == 1).mean())
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Scores:
 
     Attributes:
         rewards: NaN for completions that the verifier could not score.
-        outcomes: verdicts from which the rewards are computed.
+        verdicts: those of the verifier, from which the rewards are computed.
         truncated: whether the token limit ended the completion, and no end mark.
         answered: whether it has an answer; None if the estimator does not read it.
         parts: the parts of the reward, before their weights; None if the estimator does not read
@@ -318,7 +318,7 @@ class Scores:
     """
 
     rewards: Float[Tensor, " rows"]
-    outcomes: Float[Tensor, " rows"]
+    verdicts: Float[Tensor, " rows"]
     truncated: Bool[Tensor, " rows"]
     answered: Bool[Tensor, " rows"] | None = None
     parts: Float[Tensor, "rows parts"] | None = None
@@ -354,7 +354,7 @@ def score(
     task = run.task
     read = run.estimator.needs | run.estimator.uses
     texts = answers.texts
-    outcomes = run.control.verdicts(task.score(problems, texts), rng, base_rate)
+    verdicts = run.control.verdicts(task.score(problems, texts), rng, base_rate)
     sizes = np.asarray(answers.lengths, dtype=np.float64)
     answered = None
     if "answered" in read:
@@ -362,10 +362,10 @@ def score(
         answered = torch.tensor([answer is not None for answer in parsed])
     parts = None
     if "reward_parts" in read:
-        parts = torch.from_numpy(task.reward_parts(texts, outcomes, sizes)).float()
+        parts = torch.from_numpy(task.reward_parts(texts, verdicts, sizes)).float()
     return Scores(
-        rewards=torch.from_numpy(task.rewards(texts, outcomes, sizes)).float(),
-        outcomes=torch.from_numpy(outcomes).float(),
+        rewards=torch.from_numpy(task.rewards(texts, verdicts, sizes)).float(),
+        verdicts=torch.from_numpy(verdicts).float(),
         truncated=torch.as_tensor(answers.truncated),
         answered=answered,
         parts=parts,
@@ -425,11 +425,11 @@ class LanguageSource:
         return lengths.view(len(self._problems), -1)
 
     @property
-    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+    def verdicts(self) -> Float[Tensor, "groups rollouts"]:
         """Verdicts of each group drawn, from which the rewards are computed."""
-        outcomes = self._grouped("outcomes")
-        assert outcomes is not None
-        return outcomes
+        verdicts = self._grouped("verdicts")
+        assert verdicts is not None
+        return verdicts
 
     @property
     def levels(self) -> list[int]:
@@ -458,7 +458,7 @@ class LanguageSource:
             token_entropy_exact=token_mean(statistics.entropy),
             **tokens,
             self_certainty=token_mean(statistics.certainty),
-            solve_rates=share_correct(self.outcomes == 1, scored),
+            solve_rates=share_correct(self.verdicts == 1, scored),
             answered=self._grouped("answered"),
             reward_parts=parts,
             part_weights=None if parts is None else self._run.task.part_weights,
@@ -475,7 +475,7 @@ def collect_and_weigh(
     """Let the rollout policy choose groups and the estimator weigh them; return the metrics too.
 
     Args:
-        source: draws the groups; also has their `outcomes`, `levels`, `references` and `batch`,
+        source: draws the groups; also has their `verdicts`, `levels`, `references` and `batch`,
             and the `reward_seconds` that the verifier took.
         base_rate: the base's solve rate, for a control that needs it.
     """
@@ -522,7 +522,7 @@ def step_rollouts(
     """Return the rollouts of a step of a stack's runs, for its metrics.
 
     Args:
-        source: drew the groups; also has their `outcomes`, `levels` and `references`.
+        source: drew the groups; also has their `verdicts`, `levels` and `references`.
         drawn: all groups drawn.
     """
     first = runs[0]
@@ -531,8 +531,8 @@ def step_rollouts(
         advantages=advantages,
         groups=collected.groups if len(runs) == 1 else None,
         rollouts=collected.rollouts,
-        outcomes=source.outcomes,
-        judged=first.rollout.judged(drawn.rewards, source.outcomes),
+        verdicts=source.verdicts,
+        judged=first.rollout.judged(drawn.rewards, source.verdicts),
         levels=source.levels,
         prompts=first.prompts_per_step,
         references=source.references,

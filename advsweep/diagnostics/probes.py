@@ -139,10 +139,10 @@ class _OneGroup:
 
     @property
     def lengths(self) -> Float[Tensor, "drawn rollouts"]:
-        return torch.ones_like(self.outcomes)
+        return torch.ones_like(self.verdicts)
 
     @property
-    def outcomes(self) -> Float[Tensor, "drawn rollouts"]:
+    def verdicts(self) -> Float[Tensor, "drawn rollouts"]:
         return self._rewards.repeat(self._drawn, 1)
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:

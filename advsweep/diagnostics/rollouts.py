@@ -64,7 +64,7 @@ class StepRollouts:
             all of them, in order.
         rollouts: for a single run, the numbers of the rollouts trained on in each of these groups;
             by default all.
-        outcomes: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
+        verdicts: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
             by default the rewards.
         judged: the numbers whose spread tells whether a group has collapsed; by default the
             verdicts.
@@ -82,7 +82,7 @@ class StepRollouts:
     advantages: Advantages
     groups: Int[Tensor, " groups"] | None = None
     rollouts: Int[Tensor, "groups some"] | None = None
-    outcomes: Float[Tensor, "runs*prompts rollouts"] | None = None
+    verdicts: Float[Tensor, "runs*prompts rollouts"] | None = None
     judged: Float[Tensor, "runs*prompts rollouts"] | None = None
     levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None
     prompts: int | None = None
@@ -241,7 +241,7 @@ class _Rollouts:
     def drawn_in(cls, step: StepRollouts, count: int) -> _Rollouts:
         """Return all rollouts that a step has drawn for a number of runs."""
         batch = step.batch
-        verdicts = batch.rewards if step.outcomes is None else step.outcomes
+        verdicts = batch.rewards if step.verdicts is None else step.verdicts
         return cls(
             batch=batch,
             verdicts=verdicts,

@@ -209,12 +209,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         """Log the metrics of a generation; those of successes only where these are known."""
         verdicts = batch.rewards
         if self.success is not None:
-            verdicts = source.outcomes.to(verdicts.device)
+            verdicts = source.verdicts.to(verdicts.device)
         metrics = rollout_metrics(
             batch,
             advantages,
             groups=collected.groups,
-            outcomes=verdicts,
+            verdicts=verdicts,
             judged=self.rollout.judged(batch.rewards, verdicts),
             prompts=prompts,
             verifier_free=self.estimator.verifier_free,

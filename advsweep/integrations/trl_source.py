@@ -120,7 +120,7 @@ class TrlSource:
         return rewards.view(-1, self.group_size)
 
     @property
-    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+    def verdicts(self) -> Float[Tensor, "groups rollouts"]:
         """The verdicts; the rewards if no function is known to give them."""
         success = self._trainer.success
         if success is None:

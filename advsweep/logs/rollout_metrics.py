@@ -95,7 +95,7 @@ def metrics_of_dump(
         metrics = rollout_metrics(
             batch,
             advantages or Advantages(values=batch.rewards[:0], keep=scorable),
-            outcomes=(batch.rewards >= success_at).to(batch.rewards),
+            verdicts=(batch.rewards >= success_at).to(batch.rewards),
             judged=batch.rewards,
             verifier_free=source.estimator is not None and source.estimator.verifier_free,
             graded=is_graded,

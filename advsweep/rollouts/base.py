@@ -38,7 +38,7 @@ class RolloutSource(Protocol):
         """Lengths of the rollouts of all groups drawn so far, in tokens."""
 
     @property
-    def outcomes(self) -> Float[Tensor, "drawn rollouts"]:
+    def verdicts(self) -> Float[Tensor, "drawn rollouts"]:
         """Verdicts of all groups drawn so far, from which their rewards are computed.
 
         They are 1 for a success, 0 for a failure and NaN where the verifier could not judge.
@@ -193,9 +193,9 @@ class RolloutPolicy(Component):
         """
         return group_size
 
-    def judged(self, rewards: Tensor, outcomes: Tensor) -> Tensor:
+    def judged(self, rewards: Tensor, verdicts: Tensor) -> Tensor:
         """Return the numbers whose spread tells whether a group has collapsed, as `on` says."""
-        return outcomes if self.on is CollapseBy.VERDICT else rewards
+        return verdicts if self.on is CollapseBy.VERDICT else rewards
 
     def renews_reference(self, step: int) -> bool:
         """Return whether the weights after `step` steps become the reference model."""

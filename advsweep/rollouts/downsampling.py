@@ -49,10 +49,10 @@ class Downsampling(RolloutPolicy):
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
         rewards = source.draw(prompts)
         chosen = self._choose(rewards, source.lengths, source.group_size).sort(dim=1).values
-        outcomes = source.outcomes.gather(1, chosen)
+        verdicts = source.verdicts.gather(1, chosen)
         return Collected(
             torch.arange(len(rewards)),
-            solve_rates=share_correct(outcomes == 1, ~outcomes.isnan()),
+            solve_rates=share_correct(verdicts == 1, ~verdicts.isnan()),
             rollouts=chosen,
         )
 

@@ -39,7 +39,7 @@ class FilterDrop(RolloutPolicy):
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
-        judged = self.judged(source.draw(prompts), source.outcomes)
+        judged = self.judged(source.draw(prompts), source.verdicts)
         return Collected(_mixed(judged, self.eps_acr).nonzero()[:, 0])
 
 
@@ -73,7 +73,7 @@ class DynamicSampling(RolloutPolicy):
         rewards = []
         for _ in range(self.max_draws):
             rewards.append(source.draw(size))
-            mixed = _mixed(self.judged(torch.cat(rewards), source.outcomes), self.eps_acr)
+            mixed = _mixed(self.judged(torch.cat(rewards), source.verdicts), self.eps_acr)
             if mixed.sum() >= prompts:
                 return Collected(mixed.nonzero()[:prompts, 0])
         raise TrainingError(
@@ -197,7 +197,7 @@ class Retry(RolloutPolicy):
     success: float = option(1.0, help="with on=reward: rewards from this on are no failures")
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
-        judged = self.judged(source.draw(prompts), source.outcomes)
+        judged = self.judged(source.draw(prompts), source.verdicts)
         # The groups of the last turn, and the prompt and the turn of every group.
         last = torch.arange(len(judged))
         owners = [last]
@@ -211,7 +211,7 @@ class Retry(RolloutPolicy):
                 break
             rewards = source.draw_again(current)
             current = sum(map(len, owners)) + torch.arange(len(current))
-            judged = self.judged(rewards, source.outcomes[current])
+            judged = self.judged(rewards, source.verdicts[current])
             owners.append(last)
             turns.append(torch.full_like(last, turn))
         # The turns of a prompt stand together, so that minibatches are of all turns alike.

@@ -272,7 +272,7 @@ class Toy(BanditTask):
 
     @property
     def is_shaped(self) -> bool:
-        # Rewards of only 0 and 1 equal the outcomes.
+        # Rewards of only 0 and 1 equal the verdicts.
         return not self.is_binary
 
     @property
@@ -280,7 +280,7 @@ class Toy(BanditTask):
         return self.is_binary
 
     def rewards(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+        self, completions: Sequence[str], verdicts: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
         """Return the reward of each action; a completion that names no action gets 0."""
         actions = [self._numbers.get(text) for text in completions]

@@ -124,7 +124,7 @@ class Task(Component):
     """Problems and their verifier.
 
     A subclass implements `problems`, `draw`, `score` and `answers`; the other methods have
-    defaults that fit a task whose rewards are its outcomes. Tests and the exports
+    defaults that fit a task whose rewards are its verdicts. Tests and the exports
     write a problem's known solution, `reference["solution"]`. A task that a tiny model can be
     trained on from scratch is a `SymbolTask`.
     """
@@ -151,12 +151,12 @@ class Task(Component):
 
     @property
     def is_shaped(self) -> bool:
-        """Whether rewards differ from the outcomes of `score`."""
+        """Whether rewards differ from the verdicts of `score`."""
         return False
 
     @property
     def rewards_verdicts(self) -> bool:
-        """Whether rewards are made of the outcomes of `score`, and not of the answers alone."""
+        """Whether rewards are made of the verdicts of `score`, and not of the answers alone."""
         return True
 
     @property
@@ -219,7 +219,7 @@ class Task(Component):
 
     @abstractmethod
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
-        """Return outcomes of completions: 1 correct, 0 wrong, NaN unscorable.
+        """Return verdicts of completions: 1 correct, 0 wrong, NaN unscorable.
 
         Args:
             problems: the problem of each completion; a problem comes several times.
@@ -227,21 +227,21 @@ class Task(Component):
         """
 
     def rewards(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+        self, completions: Sequence[str], verdicts: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
-        """Return the rewards of completions in a training; evaluations count only outcomes.
+        """Return the rewards of completions in a training; evaluations count only verdicts.
 
         Args:
-            outcomes: the result of `score`; NaN stays NaN.
+            verdicts: the result of `score`; NaN stays NaN.
             lengths: lengths of the completions in tokens, including the end mark.
         """
-        return outcomes
+        return verdicts
 
     def reward_parts(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+        self, completions: Sequence[str], verdicts: PerCompletion, lengths: PerCompletion
     ) -> Float[np.ndarray, "completions parts"]:
         """Return the parts of the rewards, before `part_weights`; NaN for unscorable ones."""
-        return self.rewards(completions, outcomes, lengths)[:, None]
+        return self.rewards(completions, verdicts, lengths)[:, None]
 
     @abstractmethod
     def answers(

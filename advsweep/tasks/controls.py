@@ -43,17 +43,17 @@ class Control(Component):
         return seed
 
     def verdicts(
-        self, outcomes: PerCompletion, rng: np.random.Generator, base_rates: PerCompletion | float
+        self, verdicts: PerCompletion, rng: np.random.Generator, base_rates: PerCompletion | float
     ) -> PerCompletion:
         """Return the verdicts that a training sees, given the verifier's.
 
         Args:
-            outcomes: 1 correct, 0 wrong, NaN unscorable.
+            verdicts: 1 correct, 0 wrong, NaN unscorable.
             rng: the only source of randomness.
             base_rates: the base's solve rate, of each completion's problem or of all; read where
                 `base_samples` is above 0.
         """
-        return outcomes
+        return verdicts
 
 
 @dataclass(kw_only=True)
@@ -98,10 +98,10 @@ class Placebo(Control):
         return self.samples if self.rate is None else 0
 
     def verdicts(
-        self, outcomes: PerCompletion, rng: np.random.Generator, base_rates: PerCompletion | float
+        self, verdicts: PerCompletion, rng: np.random.Generator, base_rates: PerCompletion | float
     ) -> PerCompletion:
         rates = base_rates if self.rate is None else self.rate
-        return (rng.random(len(outcomes)) < rates).astype(outcomes.dtype)
+        return (rng.random(len(verdicts)) < rates).astype(verdicts.dtype)
 
 
 @dataclass(kw_only=True)
@@ -131,11 +131,11 @@ class Noise(Control):
             )
 
     def verdicts(
-        self, outcomes: PerCompletion, rng: np.random.Generator, base_rates: PerCompletion | float
+        self, verdicts: PerCompletion, rng: np.random.Generator, base_rates: PerCompletion | float
     ) -> PerCompletion:
-        is_correct = outcomes == 1
+        is_correct = verdicts == 1
         shares = is_correct * self.false_negatives + ~is_correct * self.false_positives
-        return abs(outcomes - (rng.random(len(outcomes)) < shares))
+        return abs(verdicts - (rng.random(len(verdicts)) < shares))
 
 
 # Closed: backends apply exactly these.

@@ -293,17 +293,17 @@ class RewardedTask(Task):
         return filled
 
     def rewards(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+        self, completions: Sequence[str], verdicts: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
         total = np.zeros(len(completions))
-        columns = self.reward_parts(completions, outcomes, lengths).T
+        columns = self.reward_parts(completions, verdicts, lengths).T
         for part, column in zip(self._parts, columns, strict=True):
             total += part.weight * column
         return total
 
     def reward_parts(
-        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+        self, completions: Sequence[str], verdicts: PerCompletion, lengths: PerCompletion
     ) -> Float[np.ndarray, "completions parts"]:
-        correct = outcomes == 1
+        correct = verdicts == 1
         values = [part.values(completions, correct, lengths) for part in self._parts]
-        return np.where(np.isnan(outcomes), np.nan, values).T
+        return np.where(np.isnan(verdicts), np.nan, values).T

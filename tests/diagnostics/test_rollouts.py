@@ -95,7 +95,7 @@ def test_collapse_by_level() -> None:
 
 def test_shares_of_solved_groups_are_of_verdicts() -> None:
     shaped = GroupBatch(rewards=ROWS + 0.5)
-    metrics = metrics_of(shaped, outcomes=ROWS)
+    metrics = metrics_of(shaped, verdicts=ROWS)
     assert [metrics[f"solved/{k}"] for k in range(5)] == [0.25, 0.25, 0.25, 0.0, 0.25]
 
 
@@ -196,12 +196,12 @@ def test_the_collapse_rate_is_undefined_without_a_verifier() -> None:
 def test_verdicts_decide_on_success_where_rewards_are_mixed() -> None:
     # 0.9 for a right answer and 0.1 for its format.
     rewards = torch.tensor([[1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.1, 0.0]])
-    outcomes = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    metrics = metrics_of(GroupBatch(rewards=rewards), outcomes=outcomes)
+    verdicts = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    metrics = metrics_of(GroupBatch(rewards=rewards), verdicts=verdicts)
     assert metrics["mass/success"] == pytest.approx((0.5 + 0.4) / 8)
     assert metrics["prompts/fully_unsolved"] == 1.0
     assert metrics["collapse/acr"] == metrics["collapse/all_wrong"] == 0.5
-    of_rewards = metrics_of(GroupBatch(rewards=rewards), outcomes=outcomes, judged=rewards)
+    of_rewards = metrics_of(GroupBatch(rewards=rewards), verdicts=verdicts, judged=rewards)
     assert of_rewards["collapse/acr"] == 0.0
     assert of_rewards["mass/success"] == metrics["mass/success"]
 
@@ -218,14 +218,14 @@ def random_batch(runs: int, prompts: int, rollouts: int) -> tuple[GroupBatch, to
 
     solve_rates = torch.rand(runs * prompts, 1, generator=generator)
     solve_rates[:prompts] = 0.0
-    outcomes = (noise() < solve_rates).float()
+    verdicts = (noise() < solve_rates).float()
     batch = GroupBatch(
-        rewards=0.9 * outcomes + 0.1 * (noise() < 0.1),
+        rewards=0.9 * verdicts + 0.1 * (noise() < 0.1),
         lengths=(10 * noise()).ceil(),
         token_entropy=noise(),
         token_entropy_exact=noise(),
     )
-    return batch, outcomes
+    return batch, verdicts
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "reinforce", "softmax"])
@@ -237,7 +237,7 @@ def test_a_run_of_a_stack_has_the_metrics_it_has_alone(
 ) -> None:
     """To the bit. 257 groups of 17 do not fit into one of numpy's buffers."""
     count = 5
-    batch, outcomes = random_batch(count, prompts, rollouts)
+    batch, verdicts = random_batch(count, prompts, rollouts)
     levels = np.arange(count * prompts).reshape(count, prompts) % 11
     advantages = build_estimator(estimator).compute(batch)
     advantages.keep[::3, 0] = False
@@ -246,7 +246,7 @@ def test_a_run_of_a_stack_has_the_metrics_it_has_alone(
     step = StepRollouts(
         batch=batch,
         advantages=advantages,
-        outcomes=outcomes,
+        verdicts=verdicts,
         levels=levels,
         prompts=prompts,
         references=3,
@@ -260,7 +260,7 @@ def test_a_run_of_a_stack_has_the_metrics_it_has_alone(
                 values=advantages.values[groups], keep=advantages.keep[groups], info=infos[run]
             ),
             groups=torch.arange(prompts),
-            outcomes=outcomes[groups],
+            verdicts=verdicts[groups],
             levels=levels[run].tolist(),
             prompts=prompts,
             references=3,

@@ -114,13 +114,13 @@ class RoundRobin:
         self._trainers = list(trainers)
 
     def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
-        outcomes: list[Mapping[str, float] | BaseException] = []
+        results: list[Mapping[str, float] | BaseException] = []
         for trainer in self._trainers:
             try:
-                outcomes.append(trainer.step(step))
+                results.append(trainer.step(step))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
-                outcomes.append(error)
-        return outcomes
+                results.append(error)
+        return results
 
     def sampler(self, index: int) -> Sampler:
         return self._trainers[index].sampler()
@@ -165,7 +165,7 @@ class _Trainer:
         losses: dict[str, float] = {KL_STEP: 0.0}
         before = self._log_odds.clone()
         if advantages.keep.any():
-            solved, rows = source.outcomes[groups] == 1, source.rows[groups]
+            solved, rows = source.verdicts[groups] == 1, source.rows[groups]
             losses |= self._update(step, rows, solved, advantages)
             kept, temperature = advantages.keep.sum(dim=1), run.generation.temperature
             kl = _divergences(before / temperature, self._log_odds / temperature)
@@ -177,8 +177,8 @@ class _Trainer:
             drawn,
             advantages,
             groups=groups,
-            outcomes=source.outcomes,
-            judged=run.rollout.judged(drawn.rewards, source.outcomes),
+            verdicts=source.verdicts,
+            judged=run.rollout.judged(drawn.rewards, source.verdicts),
             levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,
@@ -293,7 +293,7 @@ class _Source:
     Attributes:
         step: the training step, counted from 1.
         rows: row of each group's problem in the table.
-        outcomes: verdicts from which the rewards are computed.
+        verdicts: those of the verifier, from which the rewards are computed.
         references: number of rollouts of the reference so far.
     """
 
@@ -313,7 +313,7 @@ class _Source:
         self._reference_rng = np.random.default_rng([run.seed, step, 1])
         self._problems: list[Problem] = []
         self._rewards = torch.empty(0, run.group_size)
-        self.outcomes = torch.empty(0, run.group_size)
+        self.verdicts = torch.empty(0, run.group_size)
         self.step = step
         self.rows = torch.empty(0, dtype=torch.int64)
         self.references = 0
@@ -321,18 +321,18 @@ class _Source:
     def draw(self, prompts: int) -> Tensor:
         problems = self._run.task.draw(prompts, self._rng)
         rows = torch.tensor([self._rows[problem.level] for problem in problems])
-        outcomes = self._verdicts(self._log_odds[rows], self._rng)
-        rewards = self._shape(problems, outcomes)
+        verdicts = self._verdicts(self._log_odds[rows], self._rng)
+        rewards = self._shape(problems, verdicts)
         self._problems += problems
         self.rows = torch.cat((self.rows, rows))
-        self.outcomes = torch.cat((self.outcomes, outcomes))
+        self.verdicts = torch.cat((self.verdicts, verdicts))
         self._rewards = torch.cat((self._rewards, rewards))
         return rewards
 
     def draw_references(self, groups: Tensor) -> Tensor:
-        outcomes = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
-        self.references += outcomes.numel()
-        return self._shape([self._problems[group] for group in groups.tolist()], outcomes)
+        verdicts = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
+        self.references += verdicts.numel()
+        return self._shape([self._problems[group] for group in groups.tolist()], verdicts)
 
     @property
     def levels(self) -> list[int]:
@@ -350,31 +350,31 @@ class _Source:
         return GroupBatch(
             rewards=rewards,
             lengths=torch.ones_like(rewards),
-            token_entropy=-_log_probs(log_odds, self.outcomes == 1).float(),
+            token_entropy=-_log_probs(log_odds, self.verdicts == 1).float(),
             token_entropy_exact=spread(_entropies(log_odds)),
             token_entropies=spread(_entropies(log_odds))[..., None],
             self_certainty=spread(_certainties(log_odds)),
-            solve_rates=self.outcomes.mean(dim=1) if shaped else None,
+            solve_rates=self.verdicts.mean(dim=1) if shaped else None,
             # A wrong rollout has an empty text, without an answer.
-            answered=self.outcomes == 1,
+            answered=self.verdicts == 1,
             truncated=torch.zeros_like(rewards, dtype=torch.bool),
             prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
             total_steps=self._run.total_steps,
         )
 
-    def _shape(self, problems: Sequence[Problem], outcomes: Tensor) -> Tensor:
+    def _shape(self, problems: Sequence[Problem], verdicts: Tensor) -> Tensor:
         """Return the rewards of verdicts."""
         if not self._run.task.is_shaped:
-            return outcomes
+            return verdicts
         texts = [
             _write(problem, right)
-            for problem, verdicts in zip(problems, outcomes.tolist(), strict=True)
+            for problem, verdicts in zip(problems, verdicts.tolist(), strict=True)
             for right in verdicts
         ]
-        flat = outcomes.double().flatten().numpy()
+        flat = verdicts.double().flatten().numpy()
         rewards = self._run.task.rewards(texts, flat, np.ones(len(texts)))
-        return torch.from_numpy(rewards).to(outcomes).view(outcomes.shape)
+        return torch.from_numpy(rewards).to(verdicts).view(verdicts.shape)
 
     def _verdicts(self, log_odds: Tensor, rng: np.random.Generator) -> Tensor:
         uniform = torch.from_numpy(rng.random((len(log_odds), self._run.group_size)))

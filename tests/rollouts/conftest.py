@@ -24,7 +24,7 @@ class Script:
         repeated: the groups whose prompts were drawn again.
         group_size: rollouts of a group that are trained on.
         counts: tokens, one row per group; by default 1.
-        verdicts: one row per group of `rewards`; by default the rewards.
+        judged: verdicts, one row per group of `rewards`; by default the rewards.
     """
 
     rewards: Sequence[Sequence[float]]
@@ -37,7 +37,7 @@ class Script:
     referred: list[list[int]] = field(default_factory=list)
     again: Sequence[Sequence[float]] = ()
     repeated: list[list[int]] = field(default_factory=list)
-    verdicts: Sequence[Sequence[float]] = ()
+    judged: Sequence[Sequence[float]] = ()
     _drawn: list[Sequence[float]] = field(default_factory=list)
 
     @property
@@ -45,12 +45,10 @@ class Script:
         return torch.tensor(self.counts or [[1] * len(row) for row in self._drawn]).float()
 
     @property
-    def outcomes(self) -> Tensor:
-        if not self.verdicts:
+    def verdicts(self) -> Tensor:
+        if not self.judged:
             return torch.tensor(self._drawn)
-        return torch.tensor(
-            [self.verdicts[i % len(self.verdicts)] for i in range(len(self._drawn))]
-        )
+        return torch.tensor([self.judged[i % len(self.judged)] for i in range(len(self._drawn))])
 
     def draw(self, prompts: int) -> Tensor:
         first = sum(self.asked)

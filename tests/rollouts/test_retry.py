@@ -23,7 +23,7 @@ def build(**options: Any) -> Retry:
 
 @pytest.mark.parametrize(("on", "again"), [("verdict", [[1]]), ("reward", [[0, 1]])])
 def test_shaped_rewards_are_judged_by_their_verdicts(script: Any, on: str, again: Any) -> None:
-    source = script([[0.9, 0.9], [0.1, 0.1]], verdicts=[[1.0, 1.0], [0.0, 0.0]])
+    source = script([[0.9, 0.9], [0.1, 0.1]], judged=[[1.0, 1.0], [0.0, 0.0]])
     build(on=on).collect(source, 2)
     assert source.repeated == again
 

@@ -30,11 +30,11 @@ def test_the_verdicts_of_a_group_decide_where_rewards_are_shaped(name: str, scri
     # Lengths set wrong answers apart, and one of two right ones; in the middle group the right
     # answer is long and the wrong one has the format.
     rows, verdicts = [[-1.0, -0.6], [0.5, 0.5], [1.0, 0.5]], [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
-    by_verdict = ROLLOUTS.build(name, eps_acr=0.1).collect(script(rows, verdicts=verdicts), 3)
+    by_verdict = ROLLOUTS.build(name, eps_acr=0.1).collect(script(rows, judged=verdicts), 3)
     assert [group % 3 for group in by_verdict.groups.tolist()][:1] == [1]
     assert set(by_verdict.groups.tolist()) <= {1, 4, 7}
     policy = ROLLOUTS.build(name, eps_acr=0.1, on="reward")
-    by_reward = policy.collect(script(rows, verdicts=verdicts), 3)
+    by_reward = policy.collect(script(rows, judged=verdicts), 3)
     assert by_reward.groups.tolist()[:2] == [0, 2]
 
 

@@ -107,9 +107,9 @@ def test_the_toy_has_three_actions_and_graded_rewards() -> None:
     assert not toy.is_binary
     assert toy.reward_range == (0.0, 1.0)
     (problem,) = toy.problems(Split.TRAIN)
-    outcomes = toy.score([problem] * 4, ["0", "1", "2", "?"])
-    assert outcomes.tolist() == [0.0, 1.0, 0.0, 0.0]
-    rewards = toy.rewards(["0", "1", "2", "?"], outcomes, np.ones(4))
+    verdicts = toy.score([problem] * 4, ["0", "1", "2", "?"])
+    assert verdicts.tolist() == [0.0, 1.0, 0.0, 0.0]
+    rewards = toy.rewards(["0", "1", "2", "?"], verdicts, np.ones(4))
     assert rewards.tolist() == [0.5, 1.0, 0.0, 0.0]
 
 

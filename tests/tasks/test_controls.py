@@ -14,7 +14,7 @@ def test_a_placebo_draws_at_the_base_rate_of_each_problem_whatever_the_answer() 
     rates = np.repeat([0.1, 0.6], MANY)
     right, wrong = np.ones(2 * MANY), np.full(2 * MANY, np.nan)
     of_right, of_wrong = (
-        Placebo().verdicts(outcomes, np.random.default_rng(1), rates) for outcomes in (right, wrong)
+        Placebo().verdicts(verdicts, np.random.default_rng(1), rates) for verdicts in (right, wrong)
     )
     assert np.array_equal(of_right, of_wrong)
     assert set(of_right) == {0.0, 1.0}
@@ -31,9 +31,9 @@ def test_a_given_rate_takes_the_place_of_the_bases() -> None:
 
 
 def test_noise_turns_verdicts_over_at_its_two_rates() -> None:
-    outcomes = np.repeat([1.0, 0.0, np.nan], MANY)
+    verdicts = np.repeat([1.0, 0.0, np.nan], MANY)
     noise = Noise(false_positives=0.05, false_negatives=0.3)
-    right, wrong, unscorable = np.split(noise.verdicts(outcomes, np.random.default_rng(3), 0.0), 3)
+    right, wrong, unscorable = np.split(noise.verdicts(verdicts, np.random.default_rng(3), 0.0), 3)
     assert right.mean() == pytest.approx(0.7, abs=0.015)
     assert wrong.mean() == pytest.approx(0.05, abs=0.01)
     assert np.isnan(unscorable).all()

@@ -16,9 +16,9 @@ def rewarded(spec: object) -> Countdown:
     return Countdown(reward=spec)  # type: ignore[arg-type]
 
 
-def values(spec: object, texts: list[str], outcomes: list[float], lengths: list[float]) -> list:
+def values(spec: object, texts: list[str], verdicts: list[float], lengths: list[float]) -> list:
     reward = rewarded(spec)
-    found = reward.rewards(texts, np.array(outcomes), np.array(lengths))
+    found = reward.rewards(texts, np.array(verdicts), np.array(lengths))
     scored = found[~np.isnan(found)]
     low, high = reward.reward_range
     assert ((scored >= low - 1e-12) & (scored <= high + 1e-12)).all()

@@ -115,9 +115,9 @@ class BanditBackend(BanditOptions, Backend):
         stack = self._stack(runs)
         errors: dict[int, Exception] = {}
         for step in range(1, runs[0].steps + 1):
-            for index, outcome in enumerate(stack.step(step)):
-                if isinstance(outcome, Exception):
-                    errors.setdefault(index, outcome)
+            for index, result in enumerate(stack.step(step)):
+                if isinstance(result, Exception):
+                    errors.setdefault(index, result)
             if len(errors) == len(runs):
                 break
             after_step(step)

@@ -141,7 +141,7 @@ class Source:
         return torch.ones_like(self._flat(self._rewards))
 
     @property
-    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+    def verdicts(self) -> Float[Tensor, "groups rollouts"]:
         """1 for each correct behaviour drawn, 0 for the others."""
         if self._bandits.tables.is_binary:
             return self._flat(self._rewards)
@@ -159,13 +159,13 @@ class Source:
         policy = self._policy
         if self.rows is not None:
             policy = policy.of_prompts(rows)
-        outcomes = self.outcomes
+        verdicts = self.verdicts
         log_probs = self._flat(policy.log_probs(self.actions))
 
         def of_prompts(name: str, make: Callable[[], Tensor]) -> Tensor | None:
             if brief and name not in read:
                 return None
-            return make().reshape(-1, 1).expand(outcomes.shape)
+            return make().reshape(-1, 1).expand(verdicts.shape)
 
         optional: dict[str, Any] = {}
         entropies = of_prompts("token_entropy_exact", lambda: policy.entropies)
@@ -183,16 +183,16 @@ class Source:
             optional["token_grad_norms"] = (1 - 2 * log_probs.exp() + squares)[..., None]
         if "answered" in read:
             # Every behaviour is an answer.
-            optional["answered"] = torch.ones_like(outcomes, dtype=torch.bool)
+            optional["answered"] = torch.ones_like(verdicts, dtype=torch.bool)
         if "prompt_ids" in read:
             optional["prompt_ids"] = tuple(map(str, rows.flatten().tolist()))
         return GroupBatch(
             rewards=self._flat(self._rewards),
-            lengths=torch.ones(outcomes.shape),
+            lengths=torch.ones(verdicts.shape),
             token_entropy=-log_probs,
             self_certainty=of_prompts("self_certainty", policy.certainties),
-            solve_rates=outcomes.mean(dim=1),
-            truncated=torch.zeros_like(outcomes, dtype=torch.bool),
+            solve_rates=verdicts.mean(dim=1),
+            truncated=torch.zeros_like(verdicts, dtype=torch.bool),
             step=self.step,
             total_steps=self._bandits.runs[0].total_steps,
             **optional,

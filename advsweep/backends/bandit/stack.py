@@ -49,7 +49,7 @@ _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
 
 # The metrics of each run's step, or the error that ends the run.
-Outcomes = list[dict[str, float] | Exception]
+StepResults = list[dict[str, float] | Exception]
 
 
 class BanditStack:
@@ -70,18 +70,18 @@ class BanditStack:
         for estimator in self._estimators:
             estimator.reset()
 
-    def step(self, step: int) -> Outcomes:
+    def step(self, step: int) -> StepResults:
         before = None
         if self._is_exact(step) or self._measures_entropy(step):
             before = self.bandits.policy()
-        outcomes, experience = self._train(step)
+        step_results, experience = self._train(step)
         if before is not None and experience is not None:
             metrics = self._policy_metrics(step, before, experience)
-            for outcome, of_run in zip(outcomes, metrics, strict=True):
-                if not isinstance(outcome, Exception):
-                    outcome |= of_run
+            for step_result, of_run in zip(step_results, metrics, strict=True):
+                if not isinstance(step_result, Exception):
+                    step_result |= of_run
         self.bandits.renew(step)
-        return outcomes
+        return step_results
 
     def _is_brief(self, step: int) -> bool:
         """Whether a step has only the metrics that cost no pass over the table."""
@@ -110,8 +110,8 @@ class BanditStack:
             metrics = _joined(metrics, rollout_means(ENTROPY_CHANGE, change, experience))
         return metrics
 
-    def _train(self, step: int) -> tuple[Outcomes, Experience | None]:
-        """Draw, estimate and update; return the outcomes and the data of the step."""
+    def _train(self, step: int) -> tuple[StepResults, Experience | None]:
+        """Draw, estimate and update; return the results and the data of the step."""
         bandits = self.bandits
         brief = self._is_brief(step)
         first = bandits.runs[0]
@@ -159,8 +159,10 @@ class BanditStack:
             if run.control.base_samples:
                 results[index]["control/rate"] = float(bandits.base_rates[index].mean())
         failed = errors | updates.errors
-        outcomes: Outcomes = [failed.get(index, result) for index, result in enumerate(results)]
-        return outcomes, experience
+        step_results: StepResults = [
+            failed.get(index, result) for index, result in enumerate(results)
+        ]
+        return step_results, experience
 
     def _change_metrics(
         self, before: Before, updates: Updates, experience: Experience

@@ -90,9 +90,9 @@ class VllmTrainer(EstimatorTrainer):
         with self._watched():
             self._forget_prompts()
             # Not `super()`'s, which records statistics in transformers' `generate`.
-            outcome = GRPOTrainer._generate_single_turn(self, *arguments, **named)
+            result = GRPOTrainer._generate_single_turn(self, *arguments, **named)
         self._unscored = True
-        return outcome
+        return result
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -64,7 +64,7 @@ class SampledTokens:
         hidden: inputs of the output head, after the last norm.
         tokens: token ids.
         owner: the rollout of each token.
-        outcomes: the verdict on each rollout: 1 for a success, NaN for no verdict.
+        verdicts: the verdict on each rollout: 1 for a success, NaN for no verdict.
         advantages: the advantage of each rollout; None unless `GRADIENT` needs it.
         head: the output layer; logits are `hidden @ head.T`.
         temperature: the divisor of the logits.
@@ -73,7 +73,7 @@ class SampledTokens:
     hidden: Float[Tensor, "tokens width"]
     tokens: Int[Tensor, " tokens"]
     owner: Int[Tensor, " tokens"]
-    outcomes: Float[Tensor, " rollouts"]
+    verdicts: Float[Tensor, " rollouts"]
     advantages: Float[Tensor, " rollouts"] | None
     head: Float[Tensor, "vocabulary width"]
     temperature: float
@@ -142,7 +142,7 @@ def analyse_hidden_states(
     first = first.to(hidden)
     lengths = hidden @ first
     rest = hidden - lengths[:, None] * first
-    verdicts = sampled.outcomes
+    verdicts = sampled.verdicts
     is_correct, is_failed = verdicts == 1, (verdicts != 1) & ~verdicts.isnan()
     members = [kept[sampled.owner] for kept in (is_correct, is_failed)]
     residuals = _residual_norms(sampled, rest, members)
@@ -283,10 +283,10 @@ def sample_tokens(
     model = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32).to(device).eval()
     hidden = _states(model, inputs, completions)
     lengths = np.array([len(tokens) for tokens in completions], dtype=np.float64)
-    outcomes = run.task.score(repeated, texts)
+    verdicts = run.task.score(repeated, texts)
     values = None
     if advantages:
-        rewards = torch.from_numpy(run.task.rewards(texts, outcomes, lengths)).float()
+        rewards = torch.from_numpy(run.task.rewards(texts, verdicts, lengths)).float()
         grouped = rewards.view(prompts, -1)
         batch = GroupBatch(rewards=grouped.nan_to_num(0.0), mask=~grouped.isnan())
         values = estimator.compute(batch).values.flatten().to(device)
@@ -296,7 +296,7 @@ def sample_tokens(
         owner=torch.arange(len(texts))
         .repeat_interleave(torch.from_numpy(lengths).long())
         .to(device),
-        outcomes=torch.from_numpy(outcomes).float().to(device),
+        verdicts=torch.from_numpy(verdicts).float().to(device),
         advantages=values,
         head=model.get_output_embeddings().weight,
         temperature=temperature,

@@ -29,7 +29,7 @@ def drawn(tokens: int = 40, width: int = 5, vocabulary: int = 11, seed: int = 0)
         hidden=hidden,
         tokens=torch.randint(vocabulary, (tokens,), generator=generator),
         owner=torch.arange(tokens) % 8,
-        outcomes=torch.tensor([1.0, 0, 0, 1, math.nan, 0, 1, 0]),
+        verdicts=torch.tensor([1.0, 0, 0, 1, math.nan, 0, 1, 0]),
         advantages=torch.tensor([0.5, -0.5, -1, 2, 0, -1, 1, -2]),
         head=torch.randn(vocabulary, width, generator=generator, dtype=torch.float64),
         temperature=0.7,
@@ -59,7 +59,7 @@ def test_a_residual_by_hand():
         hidden=torch.tensor([[9.0, 1.0], [9.0, 3.0]]),
         tokens=torch.tensor([0, 1]),
         owner=torch.tensor([0, 1]),
-        outcomes=torch.tensor([1.0, 0.0]),
+        verdicts=torch.tensor([1.0, 0.0]),
         advantages=None,
         head=torch.zeros(2, 2),
         temperature=1.0,
@@ -92,7 +92,7 @@ def test_as_brute_force_has_it(direction, chunk, monkeypatch):
     rest = sampled.hidden - (sampled.hidden @ first)[:, None] * first
     found = analyse_hidden_states(sampled, direction, changed=changed)
     for outcome, group in ((1, found.correct), (0, found.failed)):
-        member = sampled.outcomes[sampled.owner] == outcome
+        member = sampled.verdicts[sampled.owner] == outcome
         pairs = [torch.cosine_similarity(a, b, dim=0) for a, b in combinations(rest[member], 2)]
         assert group.rho == pytest.approx(torch.stack(pairs).mean().item())
         r = errors(sampled)[member].T @ rest[member] / member.sum()
@@ -105,7 +105,7 @@ def test_as_brute_force_has_it(direction, chunk, monkeypatch):
 
 @pytest.mark.parametrize("outcome", [0.0, 1.0, math.nan])
 def test_a_group_without_rollouts_has_no_numbers(outcome):
-    found = analyse_hidden_states(replace(drawn(), outcomes=torch.full((8,), outcome)))
+    found = analyse_hidden_states(replace(drawn(), verdicts=torch.full((8,), outcome)))
     assert math.isnan(found.residual_ratio)
     assert math.isnan(found.clt_baseline)
     assert math.isnan(found.correct.rho) == (outcome != 1)

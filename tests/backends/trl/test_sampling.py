@@ -162,9 +162,9 @@ class Shaped(Countdown):
     def score(self, problems, completions):
         return np.array([float(len(text) % 2 == 0) for text in completions])
 
-    def rewards(self, completions, outcomes, lengths):
-        self.seen.append((outcomes, lengths))
-        return 0.5 * outcomes - 0.1 * lengths
+    def rewards(self, completions, verdicts, lengths):
+        self.seen.append((verdicts, lengths))
+        return 0.5 * verdicts - 0.1 * lengths
 
 
 @pytest.mark.slow
@@ -179,16 +179,16 @@ def test_shaped_rewards_are_trained_on_and_verdicts_counted(small_run, train, tm
     points = train(run, tmp_path).points
     drawn = task.seen[:: 2 if rollout == "reference" else 1]
     assert len(drawn) == 2
-    for (outcomes, lengths), values in zip(drawn, points.values(), strict=True):
+    for (verdicts, lengths), values in zip(drawn, points.values(), strict=True):
         # A completion has a token at least, and eleven with its end mark at the most.
         assert lengths.min() >= 1
         assert lengths.max() <= 11
-        rewards = (0.5 * outcomes - 0.1 * lengths).reshape(8, 6)
+        rewards = (0.5 * verdicts - 0.1 * lengths).reshape(8, 6)
         assert values["reward/mean"] == pytest.approx(rewards.mean(), abs=1e-6)
-        unsolved = (outcomes.reshape(8, 6) == 0).all(axis=1).sum()
+        unsolved = (verdicts.reshape(8, 6) == 0).all(axis=1).sum()
         assert values["prompts/fully_unsolved"] == unsolved
         # Nearly every group has different lengths, and so rewards; what collapses is verdicts.
-        collapsed = (outcomes.reshape(8, 6) == outcomes.reshape(8, 6)[:, :1]).all(axis=1)
+        collapsed = (verdicts.reshape(8, 6) == verdicts.reshape(8, 6)[:, :1]).all(axis=1)
         assert values["collapse/acr"] == collapsed.mean()
     assert any(values["mass/success"] > 0 for values in points.values())
 
