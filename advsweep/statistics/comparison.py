@@ -127,10 +127,10 @@ def _share_below(table: Float[np.ndarray, "methods seeds"]) -> Float[np.ndarray,
         return np.full(methods, 0.5)
     squares = _squares(table)
     # A method's residuals also carry its share of the seeds' means, hence the factor.
-    own = squares * methods / (methods - 1)
-    others = np.maximum(squares.sum() - own, 0.0)
+    scaled = squares * methods / (methods - 1)
+    others = np.maximum(squares.sum() - scaled, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = own * (methods - 2) / others
+        ratio = scaled * (methods - 2) / others
     below: Float[np.ndarray, " methods"] = sp.special.fdtr(
         seeds - 1, (methods - 2) * (seeds - 1), ratio
     )
@@ -313,13 +313,16 @@ def spread_of_design(
             the same bases. Values that are not finite count as missing.
         seeds: those that the two arms of a difference share.
     """
-    values = {name: [own.get(seed, math.nan) for seed in seeds] for name, own in arms.items()}
-    whole = {name: own for name, own in values.items() if all(map(math.isfinite, own))}
-    found = pool_spread([*whole.values()]) if whole and seeds else None
-    if found is None:
+    whole: dict[K, list[float]] = {}
+    for name, by_seed in arms.items():
+        values = [by_seed.get(seed, math.nan) for seed in seeds]
+        if all(map(math.isfinite, values)):
+            whole[name] = values
+    spread = pool_spread([*whole.values()]) if whole and seeds else None
+    if spread is None:
         return DesignSpread(None, frozenset())
-    wider = [name for name, is_wider in zip(whole, found.wider, strict=True) if is_wider]
-    return DesignSpread(found.pooled, frozenset(wider))
+    wider = [name for name, is_wider in zip(whole, spread.wider, strict=True) if is_wider]
+    return DesignSpread(spread.pooled, frozenset(wider))
 
 
 def compare_arms(arms: Mapping[K, Mapping[Seed, float]], one: K, other: K) -> Comparison:

@@ -179,8 +179,8 @@ def _points(k: ArrayLike, values: ArrayLike) -> tuple[Points, Float[np.ndarray, 
     if ((table < -ROUNDING) | (table > 1 + ROUNDING)).any():
         raise AdvsweepError("expected pass@k as shares in [0, 1]; divide percentages by 100")
     order = np.argsort(ks)
-    known = order[~np.isnan(table[:, order]).any(axis=0)]
-    return ks[known], table[:, known]
+    complete = order[~np.isnan(table[:, order]).any(axis=0)]
+    return ks[complete], table[:, complete]
 
 
 def _refuse_hopeless(k: Points, curve: Points) -> None:

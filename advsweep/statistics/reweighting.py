@@ -54,9 +54,9 @@ def answer_changes(
         prompts: the rollouts of each prompt, at least one.
         k: of pass@k.
     """
-    found = [_of_prompt(before[rows], after[rows], right[rows], k) for rows in prompts]
+    changes = [_of_prompt(before[rows], after[rows], right[rows], k) for rows in prompts]
     names = ("log_odds", "pass_at_1", "pass_at_k", "kl", "sample_share")
-    return AnswerChanges(**dict(zip(names, np.array(found).T, strict=True)))
+    return AnswerChanges(**dict(zip(names, np.array(changes).T, strict=True)))
 
 
 def _of_prompt(
@@ -71,7 +71,7 @@ def _of_prompt(
     log_odds = math.nan
     if 0 < p < 1:
         of_right, of_wrong = (
-            logsumexp(change[own]) - math.log(own.sum()) for own in (right, ~right)
+            logsumexp(change[answers]) - math.log(answers.sum()) for answers in (right, ~right)
         )
         log_odds = float(of_right - of_wrong)
         changed = float(expit(math.log(p / (1 - p)) + log_odds))

@@ -78,8 +78,8 @@ class Network:
             flat, [symbols, of_blocks, width, flat.numel() - symbols - of_blocks - width]
         )
         blocks = []
-        for own in in_blocks.view(model.layers, -1):
-            parts = zip(shapes.items(), torch.split(own, sizes), strict=True)
+        for block in in_blocks.view(model.layers, -1):
+            parts = zip(shapes.items(), torch.split(block, sizes), strict=True)
             blocks.append(Block(**{name: part.view(shape) for (name, shape), part in parts}))
         embedding = first.view(-1, width)
         head = embedding if model.tied_embeddings else last.view(-1, width)
@@ -243,15 +243,15 @@ class _Logits(torch.autograd.Function):
     def backward(ctx: Any, gradient: Float[Tensor, "nodes vocabulary"]) -> tuple[Any, ...]:
         network, layout, kept, end, first = ctx.pass_
         (flat,) = ctx.saved_tensors
-        found = torch.empty_like(flat)
-        gradients = Network.of(found, network.model)
+        flat_gradient = torch.empty_like(flat)
+        gradients = Network.of(flat_gradient, network.model)
         if gradients.head is not gradients.embedding:
             gradients.embedding.zero_()
         torch.mm(gradient.T, end.scaled, out=gradients.head)
-        x = torch.zeros(len(layout.tokens), network.model.width, dtype=found.dtype)
+        x = torch.zeros(len(layout.tokens), network.model.width, dtype=flat_gradient.dtype)
         x[first:] = end.backward(gradient @ network.head, network.norm, gradients.norm)
         _backward(x, network, gradients, layout, kept)
-        return found, None, None, None
+        return flat_gradient, None, None, None
 
 
 def in_pairs(
@@ -403,8 +403,8 @@ class Continuations:
         Values past the end of a completion are arbitrary.
         """
         log_p = F.log_softmax(self._logits(flat, model) / temperature, dim=-1)
-        place = (self.node * log_p.shape[1] + self.tokens).view(-1)
-        chosen = log_p.view(-1).index_select(0, place).view(self.node.shape)
+        index = (self.node * log_p.shape[1] + self.tokens).view(-1)
+        chosen = log_p.view(-1).index_select(0, index).view(self.node.shape)
         if not entropies:
             return chosen, None
         entropy = -(log_p.exp() * log_p).sum(dim=-1)
