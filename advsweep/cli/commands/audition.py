@@ -342,8 +342,9 @@ def _read_groups(rollouts: Path) -> list[RolloutGroup]:
     notes = RolloutNotes()
     steps = read_rollouts(rollouts, completions=True, notes=notes)
     groups = [group for read in steps for group in read.groups]
-    for line in filter(None, (notes.message(), *notes.remarks)):
-        warn(line)
+    for line in (notes.message(), *notes.remarks):
+        if line:
+            warn(line)
     return groups
 
 

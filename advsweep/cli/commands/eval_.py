@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from advsweep.cli import consent, options, runs
-from advsweep.cli.evaluation import parse_request, say_change
+from advsweep.cli.evaluation import EvaluationRequest, parse_request, say_change
 from advsweep.cli.output import print_json, progress_bar
 from advsweep.components import identity_of
 from advsweep.config.settings import EvaluationSettings
@@ -20,7 +20,7 @@ from advsweep.evaluation.standalone import (
     evaluate_subject,
     run_subject,
 )
-from advsweep.store import open_store
+from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.planning.resume import trained_run
 from advsweep.tasks.base import Task
 
@@ -85,31 +85,55 @@ def eval_(
         fields=fields or [],
         config_dirs=config_dirs or [],
     )
-    todo: list[tuple[str, EvaluationSubject, Task, EvaluationSettings]] = []
+    todo: list[_Evaluation] = []
     if model is not None:  # check the model before creating a store
         request = parse(model=model)
         assert request.subject is not None
-        todo.append((model, request.subject, request.task, request.settings))
+        todo.append(_Evaluation(model, request.subject, request.task, request.settings))
     with closing(open_store(store, create=model is not None)) as opened:
         for record in runs.find_targets(opened, targets or []).runs:
             request = parse(model=None, run_config=record.config)
-            last = record.step if step is None else step
-            run = trained_run(record, opened)
-            problems = request.task.for_seed(run.seed)
-            # The validation problems of the run, on which its step may be chosen, stay out.
-            is_own = identity_of(problems) == identity_of(run.task)
-            kept = run.evaluation.select_on if is_own else None
-            settings = dataclasses.replace(request.settings, select_on=kept)
-            weights = run_subject(run, record, last, request.generations)
-            todo.append((f"run {record.id} after step {last}", weights, problems, settings))
+            todo.append(_of_run(opened, record, request, step))
         done = []
-        for title, weights, problems, settings in todo:
-            with progress_bar(title, lines="problems") as show:
+        for each in todo:
+            with progress_bar(each.title, lines="problems") as show:
                 evaluation = evaluate_subject(
-                    opened, weights, problems, settings, on_progress=show, on_change=say_change
+                    opened,
+                    each.subject,
+                    each.task,
+                    each.settings,
+                    on_progress=show,
+                    on_change=say_change,
                 )
             done.append(evaluation)
             if output_format == "text":
-                runs.print_evaluation(evaluation, f"{title}: ", settings.k)
+                runs.print_evaluation(evaluation, f"{each.title}: ", each.settings.k)
     if output_format == "json":
         print_json([runs.evaluation_record(evaluation) for evaluation in done])
+
+
+class _Evaluation(NamedTuple):
+    """Weights, the problems that they answer, and how."""
+
+    title: str
+    subject: EvaluationSubject
+    task: Task
+    settings: EvaluationSettings
+
+
+def _of_run(
+    store: Store, record: RunRecord, request: EvaluationRequest, step: int | None
+) -> _Evaluation:
+    """Return the evaluation of a run's weights after a step (default: the last)."""
+    last = record.step if step is None else step
+    run = trained_run(record, store)
+    problems = request.task.for_seed(run.seed)
+    # The validation problems of the run, on which its step may be chosen, stay out.
+    is_of_training = identity_of(problems) == identity_of(run.task)
+    select_on = run.evaluation.select_on if is_of_training else None
+    return _Evaluation(
+        title=f"run {record.id} after step {last}",
+        subject=run_subject(run, record, last, request.generations),
+        task=problems,
+        settings=dataclasses.replace(request.settings, select_on=select_on),
+    )

@@ -125,38 +125,63 @@ def export(
         raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
     opened = open_store(store, create=False)
     if directory is not None and to not in FORMATS:
-        found = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-        if found and not _WRITTEN.intersection(found):
-            raise ConfigError(
-                f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
-                f"{directory} with other files, such as {found[0]}; name another folder"
-            )
+        _refuse_other_files(directory)
     if to == "hf":
         if directory is None:
             raise ConfigError("DIR: expected a folder for the weights, got none")
-        record = opened.runs.find(target)
-        run = trained_run(record, opened)
-        last = record.step if step is None else step
-        run.backend.export(run, record.directory, last, directory)
-        echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
-        echo(str(directory))
+        _export_weights(opened, target, step, directory)
         return
     runs = find_targets(opened, [target]).runs
     if to in TRACKINGS:
         tracking = _tracking(to, fields or [], directory)
         raise typer.Exit(int(_send(opened, runs, tracking, directory)))
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = directory or Path(temporary) / "tables"
-        with progress_bar("runs", len(runs)) as on_run:
-            rows = export_tables(opened, runs, folder, to, on_run)
-        if table is not None:
-            with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-                while text := file.read(1 << 20):
-                    echo_rendered(text)
-            return
+    if directory is None:
+        assert table is not None
+        _print_table(opened, runs, table)
+        return
+    with progress_bar("runs", len(runs)) as on_run:
+        rows = export_tables(opened, runs, directory, to, on_run)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     echo_line(f"Wrote {counts} to {directory}.", err=True)
     echo(str(directory))
+
+
+def _refuse_other_files(directory: Path) -> None:
+    """Refuse a folder with files that no export has written.
+
+    Raises:
+        ConfigError: there are such files.
+    """
+    if not directory.is_dir():
+        return
+    names = sorted(path.name for path in directory.iterdir())
+    if names and not _WRITTEN.intersection(names):
+        raise ConfigError(
+            f"DIR: expected a new folder, an empty one, or that of an earlier export, got "
+            f"{directory} with other files, such as {names[0]}; name another folder"
+        )
+
+
+def _export_weights(store: Store, key: str, step: int | None, directory: Path) -> None:
+    record = store.runs.find(key)
+    run = trained_run(record, store)
+    last = record.step if step is None else step
+    run.backend.export(run, record.directory, last, directory)
+    echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
+    echo(str(directory))
+
+
+def _print_table(store: Store, runs: Sequence[RunRecord], table: str) -> None:
+    """Print a table as CSV."""
+    from advsweep.report.data.export import export_tables
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "tables"
+        with progress_bar("runs", len(runs)) as on_run:
+            export_tables(store, runs, folder, "csv", on_run)
+        with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+            while text := file.read(1 << 20):
+                echo_rendered(text)
 
 
 def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Tracking:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -124,13 +125,6 @@ def import_(
     format's table; the others keep theirs. Importing again adds what is new and nothing else.
     Nothing in them is executed, and no worker trains them.
     """
-    names = {}
-    for text in mapping or ():
-        # Names of metrics may have an = of their own, ours do not.
-        theirs, _, ours = (part.strip() for part in text.rpartition("="))
-        if not theirs or not ours:
-            raise ConfigError(f"--map: expected THEIRS=OURS, got {text!r}")
-        names[theirs] = ours
     reader = READERS.get(form, where="FORMAT").build(
         {} if decimal is None else {"decimal": decimal}, where="--decimal"
     )
@@ -142,7 +136,7 @@ def import_(
         request = ImportRequest(
             settings=settings,
             pattern=pattern,
-            names=names,
+            names=_parse_mapping(mapping or []),
             by=_listed(by),
             rows=None if rows is None else _listed(rows),
             sweep=sweep,
@@ -156,21 +150,36 @@ def import_(
     if output_format == "text":
         _print_imported(summary, dry_run=dry_run)
         return
+    print_json(_document(summary))
+
+
+def _parse_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """Return our names by those of the log."""
+    names = {}
+    for text in texts:
+        # Names of metrics may have an = of their own, ours do not.
+        theirs, _, ours = (part.strip() for part in text.rpartition("="))
+        if not theirs or not ours:
+            raise ConfigError(f"--map: expected THEIRS=OURS, got {text!r}")
+        names[theirs] = ours
+    return names
+
+
+def _document(summary: ImportSummary) -> dict[str, Any]:
+    """Return what `--format json` prints."""
     keys = ("action", "seed", "steps", "new_steps", "points", "evaluations")
-    found = [
+    runs = [
         {"source": source, "id": run.run_id, **{key: getattr(run, key) for key in keys}}
         for source, run in summary.runs
     ]
-    print_json(
-        {
-            "runs": found,
-            "renamed": summary.names.renamed,
-            "kept": sorted(summary.names.kept),
-            "left_out": summary.left_out,
-            "unmatched": summary.unmatched,
-            "notes": list(summary.notes),
-        }
-    )
+    return {
+        "runs": runs,
+        "renamed": summary.names.renamed,
+        "kept": sorted(summary.names.kept),
+        "left_out": summary.left_out,
+        "unmatched": summary.unmatched,
+        "notes": list(summary.notes),
+    }
 
 
 def _listed(text: str | None) -> list[str]:
@@ -178,27 +187,34 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _print_imported(summary: ImportSummary, *, dry_run: bool) -> None:
-    written = [each for _, each in summary.runs]
-    actions = Counter(each.action.value for each in written)
-    counts = ", ".join(f"{n} {action}" for action, n in actions.items())
-    steps, new = sum(each.steps for each in written), sum(each.new_steps for each in written)
-    evaluations = sum(each.evaluations for each in written)
-    names = summary.names
-    took = f"{counted(len(written), 'run')} ({counts or 'none'}), "
-    took += (
-        f"{counted(f'{steps:,}', 'step')} ({new:,} new), {counted(len(summary.metrics), 'metric')}"
-    )
-    took += f", {counted(evaluations, 'evaluation')}" if evaluations else ""
-    left = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
+    left_out = [f"{reason} ({count:,})" for reason, count in sorted(summary.left_out.items())]
     if summary.unmatched:
-        left.append(f"name does not match: {first_of(summary.unmatched, 8)}")
-    renamed = [f"{theirs} -> {ours}" for theirs, ours in sorted(names.renamed.items())]
+        left_out.append(f"name does not match: {first_of(summary.unmatched, 8)}")
+    renamed = [f"{theirs} -> {ours}" for theirs, ours in sorted(summary.names.renamed.items())]
     lines = [
-        ("would take" if dry_run else "took", took),
+        ("would take" if dry_run else "took", _count_imported(summary)),
         ("renamed", first_of(renamed, 8) or "nothing"),
-        ("kept", first_of(sorted(names.kept), 8) or "nothing"),
-        ("left out", "; ".join(left) or "nothing"),
+        ("kept", first_of(sorted(summary.names.kept), 8) or "nothing"),
+        ("left out", "; ".join(left_out) or "nothing"),
         *(("note", note) for note in summary.notes),
     ]
     for title, text in lines:
         echo_line(f"{title:<10} {text}")
+
+
+def _count_imported(summary: ImportSummary) -> str:
+    """Return the numbers of runs, by what was done with them, and of what they have."""
+    runs = [run for _, run in summary.runs]
+    actions = Counter(run.action.value for run in runs)
+    counts = ", ".join(f"{n} {action}" for action, n in actions.items())
+    steps = sum(run.steps for run in runs)
+    new_steps = sum(run.new_steps for run in runs)
+    evaluations = sum(run.evaluations for run in runs)
+    parts = [
+        f"{counted(len(runs), 'run')} ({counts or 'none'})",
+        f"{counted(f'{steps:,}', 'step')} ({new_steps:,} new)",
+        counted(len(summary.metrics), "metric"),
+    ]
+    if evaluations:
+        parts.append(counted(evaluations, "evaluation"))
+    return ", ".join(parts)

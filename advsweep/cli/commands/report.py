@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line, echo_rendered
-from advsweep.store import open_store
+from advsweep.store import Store, open_store
 from advsweep.writing import write
+
+if TYPE_CHECKING:
+    from advsweep.report.claims.assertions import Assertion, Finding
+    from advsweep.report.tables.request import ReportRequest
 
 EXAMPLES = (
     "advsweep report demo",
@@ -130,7 +135,7 @@ def report(
     their own. Differences of the primary outcomes to the first row are tested seed by seed, and
     corrected together.
     """
-    from advsweep.report.claims.assertions import ClaimVerdict, evaluate_assertion, parse_assertion
+    from advsweep.report.claims.assertions import ClaimVerdict, parse_assertion
     from advsweep.report.claims.sentences import lay_out_short
     from advsweep.report.data.columns import parse_outcomes
     from advsweep.report.data.cutoffs import parse_cutoff
@@ -156,7 +161,7 @@ def report(
         declared_by="--outcomes",
         ended_early=parse_ended_early(ended_early or KEEP),
     )
-    ranked = sort is not None and sort.startswith("rank:")
+    sort_column, rank_column = _parse_sort(sort)
     # A report of thousands of runs makes many objects and no cycles: collecting takes a third.
     gc.disable()
     try:
@@ -165,16 +170,12 @@ def report(
             replace(
                 request,
                 columns=names,
-                sort=None if ranked else sort,
+                sort=sort_column,
                 target=difference,
-                rank=sort.removeprefix("rank:") if sort is not None and ranked else None,
+                rank=rank_column,
             ),
         )
-        results = []
-        if asserted:
-            used = dict.fromkeys(column for a in asserted for column in a.columns)
-            judged = build_report(opened, replace(request, columns=list(used), described=False))
-            results = [evaluate_assertion(judged, assertion) for assertion in asserted]
+        results = _judge(opened, request, asserted)
         if output_format == "table" and not full and names is None:
             echo_rendered(write(lay_out_short(shown)))
         elif output_format == "html":
@@ -189,3 +190,24 @@ def report(
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
+
+
+def _parse_sort(text: str | None) -> tuple[str | None, str | None]:
+    """Return the column to sort by, and the one by whose rank to sort; one of them at most."""
+    if text is None:
+        return None, None
+    if text.startswith("rank:"):
+        return None, text.removeprefix("rank:")
+    return text, None
+
+
+def _judge(store: Store, request: ReportRequest, assertions: Sequence[Assertion]) -> list[Finding]:
+    """Judge assertions by a report of the columns that they name."""
+    from advsweep.report.claims.assertions import evaluate_assertion
+    from advsweep.report.tables.build import build_report
+
+    if not assertions:
+        return []
+    columns = dict.fromkeys(column for each in assertions for column in each.columns)
+    judged = build_report(store, replace(request, columns=list(columns), described=False))
+    return [evaluate_assertion(judged, each) for each in assertions]

@@ -79,7 +79,8 @@ def sweep(
         max_failures=max_failures,
         time_limit=None if time_limit is None else parse_duration(time_limit),
     )
-    given += ["sweep.race=true"] if race else []
+    if race:
+        given.append("sweep.race=true")
     planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
     if force and planned.always_resumes:
         raise ConfigError(

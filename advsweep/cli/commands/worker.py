@@ -81,8 +81,9 @@ def worker(
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
         raise ConfigError(f"expected one sweep, got {', '.join(names)}")
-    own = [text for text in overrides if text.startswith(("executor.", "tracking"))]
-    chosen = changed_settings({"executor": DEFAULTS["executor"], "tracking": None}, own)
+    of_worker = [text for text in overrides if text.startswith(("executor.", "tracking"))]
+    of_runs = [text for text in overrides if text not in of_worker]
+    chosen = changed_settings({"executor": DEFAULTS["executor"], "tracking": None}, of_worker)
     executor = LocalExecutor.build({"jobs": jobs, **(chosen["executor"] or {})}, where="executor")
     tracking = TRACKINGS.build(chosen["tracking"] or "none", where="tracking")
     if runs is not None:
@@ -96,9 +97,7 @@ def worker(
 
         def on_event(event: Event) -> None:
             if isinstance(event, RunEvent):
-                run, reason = event.run, f": {event.message}" if event.message else ""
-                what = f"run {run.id} ({run.estimator} seed={show_seed(run.seed)})"
-                echo_line(f"{what} {event.kind.value}{reason}", err=True)
+                _print_event(event)
             track(event)
 
         result = pull_runs(
@@ -107,10 +106,21 @@ def worker(
             executor,
             on_event,
             idle_seconds=wait,
-            overrides=[text for text in overrides if text not in own],
+            overrides=of_runs,
         )
     parts = [f"{result.done} done"]
-    parts += [f"{len(result.failed)} failed"] if result.failed else []
-    parts += [f"{result.unfinished} unfinished"] if result.unfinished else []
+    if result.failed:
+        parts.append(f"{len(result.failed)} failed")
+    if result.unfinished:
+        parts.append(f"{result.unfinished} unfinished")
     echo(f"worker: {', '.join(parts)}", err=True)
     raise typer.Exit(result.exit_code)
+
+
+def _print_event(event: RunEvent) -> None:
+    run = event.run
+    reason = f": {event.message}" if event.message else ""
+    echo_line(
+        f"run {run.id} ({run.estimator} seed={show_seed(run.seed)}) {event.kind.value}{reason}",
+        err=True,
+    )
