@@ -43,11 +43,11 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
 
     key, equals, value = incomplete.partition("=")
     # bash splits words at "=" and expects the value alone.
-    given = context.params.get("overrides") or []
-    if not equals and given[-1:] == ["="]:
-        key, value = "".join(given[-2:-1]), incomplete
-    elif not equals and given and "=" not in given[-1] and given[-2:-1] != ["="]:
-        key, value = given[-1], incomplete
+    typed = context.params.get("overrides") or []
+    if not equals and typed[-1:] == ["="]:
+        key, value = "".join(typed[-2:-1]), incomplete
+    elif not equals and typed and "=" not in typed[-1] and typed[-2:-1] != ["="]:
+        key, value = typed[-1], incomplete
     elif not equals:
         files = (p.name for p in sorted(Path().iterdir()) if p.name.endswith(YAML_SUFFIXES))
         return [name for name in files if _PLAIN_WORD.fullmatch(name) and name[0] != "."]

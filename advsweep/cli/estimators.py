@@ -93,9 +93,11 @@ def build_named(
     """
     built = {}
     for spec in dict.fromkeys(part for text in texts for part in split(text, ", ")):
-        name, *own = split(spec, ":")
-        options = [*own, *fields]
-        built[" ".join((name, *own))] = build_from_options(registry, name, options, preset(name))
+        name, *attached = split(spec, ":")
+        options = [*attached, *fields]
+        built[" ".join((name, *attached))] = build_from_options(
+            registry, name, options, preset(name)
+        )
     if not built:
         raise ConfigError(f"expected at least one {registry.kind}, got none")
     return built
@@ -113,16 +115,16 @@ def build_from_options(
         ConfigError: the name, an option or its value is invalid.
     """
     values = {"name": name, **preset}
-    for key, given in parse_assignments(texts).items():
+    for key, assigned in parse_assignments(texts).items():
         *path, last = key.split(".")
         node = values
         for part in path:
             # `base.FIELD=VALUE` updates the default base, which may be a name or unset.
-            known = {p["name"]: p["default"] for p in parameters(registry.get(values["name"]))}
-            value = node.get(part, known.get(part))
+            defaults = {p["name"]: p["default"] for p in parameters(registry.get(values["name"]))}
+            value = node.get(part, defaults.get(part))
             node[part] = {"name": value} if isinstance(value, str) else dict(value or {})
             node = node[part]
-        node[last] = given
+        node[last] = assigned
     return registry.build(values)
 
 
@@ -159,35 +161,35 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, Rows]:
     Raises:
         BatchError: an unknown name, or values that are no such numbers.
     """
-    own = {"rewards", "mask", "frequencies", "part_weights"}
-    known = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in own]
+    not_inputs = {"rewards", "mask", "frequencies", "part_weights"}
+    names = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in not_inputs]
     inputs = {}
     for text in texts:
         name, _, values = (part.strip() for part in text.partition("="))
-        if name not in known:
-            raise BatchError(f"--input: expected NAME=VALUES, got '{text}'; {nearest(name, known)}")
+        if name not in names:
+            raise BatchError(f"--input: expected NAME=VALUES, got '{text}'; {nearest(name, names)}")
         inputs[name] = parse_rows(values, f"--input {name}")
         if name in COUNTERS and not (values.isdecimal() and int(values) > 0):
             raise BatchError(f"--input {name}: expected a whole number >= 1, got '{values}'")
     return inputs
 
 
-def single_numbers(given: Mapping[str, Rows]) -> dict[str, float]:
+def single_numbers(inputs: Mapping[str, Rows]) -> dict[str, float]:
     """Return inputs that are one number for all rollouts.
 
     Raises:
         BatchError: an input has several.
     """
-    for name, rows in given.items():
+    for name, rows in inputs.items():
         if rows.numel() != 1 or rows.isnan():
             raise BatchError(f"--input {name}: expected one number for all, got {rows.tolist()}")
-    return {n: int(r) if n in COUNTERS else float(r) for n, r in given.items()}
+    return {n: int(r) if n in COUNTERS else float(r) for n, r in inputs.items()}
 
 
-def refuse_unread(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
+def refuse_unread(estimators: Iterable[Estimator], names: Iterable[str]) -> None:
     """Refuse inputs that no estimator reads."""
     read = {name for estimator in estimators for name in estimator.needs | estimator.uses}
-    for name in sorted({*given} - read):
+    for name in sorted({*names} - read):
         raise BatchError(f"--input {name}: no estimator given reads it; omit it")
 
 
@@ -211,15 +213,26 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     inputs = {n: v for n, v in NEUTRAL.items() if n in estimator.needs}
     expected: dict[str, Any] = {"group_size": group_size_of(estimator, 8), "refused": None}
     try:
-        found = {p: expected_masses(estimator, p, expected["group_size"], **inputs) for p in _RATES}
+        mass_of_rate = {
+            p: expected_masses(estimator, p, expected["group_size"], **inputs) for p in _RATES
+        }
     except BatchError as error:
-        found, expected["refused"] = {}, str(error)
+        mass_of_rate, expected["refused"] = {}, str(error)
     expected["rates"] = [
-        {"p": p, "success": mass.success, "failure": mass.failure} for p, mass in found.items()
+        {"p": p, "success": mass.success, "failure": mass.failure}
+        for p, mass in mass_of_rate.items()
     ]
-    own = ("name", "family", "formula", "paper", "equation", "minimum_group", "group_multiple")
+    attributes = (
+        "name",
+        "family",
+        "formula",
+        "paper",
+        "equation",
+        "minimum_group",
+        "group_multiple",
+    )
     return {
-        **{key: getattr(estimator, key) for key in (*own, "exchangeable", "stateful")},
+        **{key: getattr(estimator, key) for key in (*attributes, "exchangeable", "stateful")},
         "aliases": ESTIMATORS.aliases_of(estimator.name),
         "held": held(type(estimator)),
         "description": inspect.getdoc(type(estimator)) or "",
@@ -249,11 +262,11 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
     }
     try:
         batch = GroupBatch(rewards=rewards, **inputs)
-        found = copy.deepcopy(estimator).compute(batch)
+        computed = copy.deepcopy(estimator).compute(batch)
     except BatchError as error:
         return {"advantages": None, "kept": None, "refused": str(error)}
-    advantages = found.rollout_means(batch.lengths)[0].tolist()
-    return {"advantages": advantages, "kept": bool(found.keep.all()), "refused": None}
+    advantages = computed.rollout_means(batch.lengths)[0].tolist()
+    return {"advantages": advantages, "kept": bool(computed.keep.all()), "refused": None}
 
 
 def group_size_of(estimator: Estimator, least: int) -> int:
@@ -302,12 +315,12 @@ def print_estimator(record: dict[str, Any]) -> None:
             outcome = " ".join(map(show_number, row["advantages"])) + left
         rows.append([row["group"], " ".join(map(show_number, row["rewards"])), outcome])
     print_columns(("group", "rewards", "advantages"), rows)
-    found = record["masses"]
-    echo(f"\nexpected masses at group size {found['group_size']}{inputs}")
-    if found["refused"]:
-        echo(f"refused: {found['refused']}")
+    expected = record["masses"]
+    echo(f"\nexpected masses at group size {expected['group_size']}{inputs}")
+    if expected["refused"]:
+        echo(f"refused: {expected['refused']}")
     else:
-        rates = [[show_number(value) for value in row.values()] for row in found["rates"]]
+        rates = [[show_number(value) for value in row.values()] for row in expected["rates"]]
         print_columns(("p", "m_S", "m_F"), rates)
 
 
@@ -326,7 +339,7 @@ def _yaml(value: Any) -> str:
 # Applied to rewards
 
 
-def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[str, Any]:
+def apply(estimator: Estimator, text: str, rows_by_name: Mapping[str, Rows]) -> dict[str, Any]:
     """Compute the advantages of groups of rewards, and the masses of each group.
 
     Returns:
@@ -335,16 +348,17 @@ def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[st
     Raises:
         BatchError: the rewards or an input do not fit.
     """
-    refuse_unread([estimator], given)
-    for name in sorted(estimator.needs.difference(given)):
+    refuse_unread([estimator], rows_by_name)
+    for name in sorted(estimator.needs.difference(rows_by_name)):
         raise BatchError(
             f"estimator '{estimator.name}' needs {name}; give it with --input {name}=..."
         )
     rewards = parse_rows(text, "--rewards")
-    mask = None if (known := ~rewards.isnan()).all() else known
+    is_present = ~rewards.isnan()
+    mask = None if is_present.all() else is_present
     inputs: dict[str, Any] = {
         name: int(rows) if name in COUNTERS else _input(name, rows, rewards)
-        for name, rows in given.items()
+        for name, rows in rows_by_name.items()
     }
     for name in PER_TOKEN & inputs.keys():
         tokens = math.ceil(inputs["lengths"].nan_to_num().max()) if "lengths" in inputs else 1
@@ -355,17 +369,17 @@ def apply(estimator: Estimator, text: str, given: Mapping[str, Rows]) -> dict[st
     binary = ((groups.rewards == 0) | (groups.rewards == 1)).all()
     successes = groups.rewards == 1 if binary else groups.rewards >= groups.mean
     means = advantages.rollout_means(batch.lengths)
-    found = []
+    group_masses = []
     for i in range(len(rewards)):
-        own = None if mask is None else mask[i : i + 1]
-        mass = masses(means[i : i + 1], successes[i : i + 1], own)
-        found.append({"success": mass.success, "failure": mass.failure})
+        group_mask = None if mask is None else mask[i : i + 1]
+        mass = masses(means[i : i + 1], successes[i : i + 1], group_mask)
+        group_masses.append({"success": mass.success, "failure": mass.failure})
     record: dict[str, Any] = _rounded(
         {
             "rewards": rewards.tolist(),
             "advantages": means.tolist(),
             "keep": advantages.keep.tolist(),
-            "masses": found,
+            "masses": group_masses,
             "info": advantages.info,
         }
     )
@@ -434,7 +448,7 @@ def print_applied(applied: Mapping[str, Any]) -> None:
 
 
 def mass_curves(
-    estimators: Mapping[str, Estimator], group_size: int, given: dict[str, float]
+    estimators: Mapping[str, Estimator], group_size: int, inputs: dict[str, float]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a record per estimator and solve rate, and the inputs that were assumed.
 
@@ -447,14 +461,14 @@ def mass_curves(
                 f"estimator '{estimator.name}' does not read rewards, so its masses do not "
                 "depend on the solve rate; omit it"
             )
-    assumed = sorted({n for e in estimators.values() for n in e.needs} - given.keys())
-    given |= {name: NEUTRAL[name] for name in assumed}
-    refuse_unread(estimators.values(), given)
+    assumed = sorted({n for e in estimators.values() for n in e.needs} - inputs.keys())
+    inputs |= {name: NEUTRAL[name] for name in assumed}
+    refuse_unread(estimators.values(), inputs)
     records = []
     for label, estimator in estimators.items():
-        own = {n: v for n, v in given.items() if n in estimator.needs | estimator.uses}
+        of_estimator = {n: inputs[n] for n in inputs if n in estimator.needs | estimator.uses}
         for p in _CURVE:
-            mass = expected_masses(estimator, p, group_size, **own)
+            mass = expected_masses(estimator, p, group_size, **of_estimator)
             numbers = {"m_S": mass.success, "m_F": mass.failure}
             numbers |= {"sum": mass.total, "ratio": mass.ratio}
             records.append({"estimator": label, "group_size": group_size, "p": p, **numbers})

@@ -155,19 +155,19 @@ def discard_stdout() -> None:
 
     Leaves `sys.stdout` alone if it was replaced, as in tests.
     """
-    own = sys.__stdout__
-    if own is not None and sys.stdout is own:
-        _discard(own.fileno())
+    stream = sys.__stdout__
+    if stream is not None and sys.stdout is stream:
+        _discard(stream.fileno())
 
 
 def stdout_has_no_reader() -> bool:
     """Returns whether stdout is a pipe whose other end is closed."""
-    own = sys.__stdout__
-    if own is None:
+    stream = sys.__stdout__
+    if stream is None:
         return False
     # A write would tell as well, and would end up in a pipe that is read.
     poll = select.poll()
-    poll.register(own.fileno(), 0)
+    poll.register(stream.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
@@ -176,12 +176,12 @@ def tolerate_broken_stderr() -> None:
 
     Leaves `sys.stderr` alone if it was replaced, as in tests.
     """
-    own = sys.__stderr__
-    if own is None or sys.stderr is not own:
+    stream = sys.__stderr__
+    if stream is None or sys.stderr is not stream:
         return
-    raw = _Messages(own.fileno(), "w", closefd=False)
+    raw = _Messages(stream.fileno(), "w", closefd=False)
     sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=own.encoding, errors=own.errors, line_buffering=True
+        io.BufferedWriter(raw), encoding=stream.encoding, errors=stream.errors, line_buffering=True
     )
 
 

@@ -145,13 +145,13 @@ def propose(
         settings["question_column"] = question
     if gold is not None:
         settings["gold_column"] = gold
-    place = absolute(data)
-    _hint_at_hub(data, place)
-    rows = RowSource(place, str(settings.get("subset", ""))).read(
+    location = absolute(data)
+    _hint_at_hub(data, location)
+    rows = RowSource(location, str(settings.get("subset", ""))).read(
         str(settings.get("train_split", "train"))
     )
     form = _form(rows, settings)
-    options = {"data": place, **_columns(form), **_splits(place, settings), **settings}
+    options = {"data": location, **_columns(form), **_splits(location, settings), **settings}
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AdvsweepWarning)
@@ -175,8 +175,8 @@ def has_gpu() -> bool:
     return any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
 
 
-def _hint_at_hub(data: str, place: str) -> None:
-    if not data.startswith(HUB) and not Path(place).exists() and _HUB_MODEL.fullmatch(data):
+def _hint_at_hub(data: str, location: str) -> None:
+    if not data.startswith(HUB) and not Path(location).exists() and _HUB_MODEL.fullmatch(data):
         raise ConfigError(
             f"--data: expected a file or a folder, got '{data}', which is not there; "
             f"{HUB}{data} is the data set of that name on the hub"
@@ -218,7 +218,7 @@ def _columns(form: Form) -> dict[str, Any]:
     """Return the options of a task that name its columns."""
     lists = {True: "any", False: "all", None: ""}[form.any_answer]
     options = form.options[0] if len(form.options) == 1 else list(form.options)
-    found = {
+    by_key = {
         "question_column": form.question,
         "context_column": form.context,
         "gold_column": form.gold,
@@ -230,17 +230,17 @@ def _columns(form: Form) -> dict[str, Any]:
         "entry_point_column": form.entry_point,
         "level_column": form.level,
     }
-    chosen: dict[str, Any] = {key: value for key, value in found.items() if value}
+    chosen: dict[str, Any] = {key: value for key, value in by_key.items() if value}
     if form.first_option is not None:
         chosen["first_option"] = form.first_option
     return chosen
 
 
-def _splits(place: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _splits(location: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the option that names the split of held-out problems; none for a file."""
-    if Path(place).is_file() or "held_out_data" in settings or "held_out_split" in settings:
+    if Path(location).is_file() or "held_out_data" in settings or "held_out_split" in settings:
         return {}
-    source = RowSource(place, str(settings.get("subset", "")))
+    source = RowSource(location, str(settings.get("subset", "")))
     for split in _HELD_OUT_SPLITS:
         try:
             source.read(split)

@@ -44,7 +44,7 @@ def audit(
     from advsweep.report.audit import audit as check
     from advsweep.report.audit import lay_out, read_cells
 
-    found = check(read_cells(table))
-    echo_rendered(write(found if output_format == "json" else lay_out(found), output_format))
-    if found.findings:
+    audited = check(read_cells(table))
+    echo_rendered(write(audited if output_format == "json" else lay_out(audited), output_format))
+    if audited.findings:
         raise typer.Exit(1)

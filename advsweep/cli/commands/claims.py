@@ -74,10 +74,10 @@ def find_claims(name: str) -> Path:
 
     if (path := Path(name)).suffix in YAML_SUFFIXES:
         return path
-    known = claim_lists()
-    if name not in known:
+    lists = claim_lists()
+    if name not in lists:
         raise ConfigError(
             f"claims: expected a .yaml file or an experiment with claims, got '{name}'; "
-            f"{nearest(name, known)}"
+            f"{nearest(name, lists)}"
         )
-    return known[name]
+    return lists[name]

@@ -298,7 +298,7 @@ def _compare_masses(
     echo_line(f"Wrote {output}.", err=True)
 
 
-def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str, float]) -> None:
+def draw_masses(records: Sequence[dict[str, Any]], output: Path, inputs: dict[str, float]) -> None:
     """Draw the masses of estimators over the solve rate into a file."""
     from advsweep.report.figures.advantages import draw_masses
     from advsweep.report.figures.draw import write
@@ -307,7 +307,7 @@ def draw_masses(records: Sequence[dict[str, Any]], output: Path, given: dict[str
     for record in records:
         numbers = [record[name] for name in ("m_S", "m_F", "sum", "ratio")]
         curves.setdefault(record["estimator"], []).append((record["p"], numbers))
-    where = "".join(f", {name} = {value:g}" for name, value in given.items())
+    where = "".join(f", {name} = {value:g}" for name, value in inputs.items())
     title = f"Expected masses, G = {records[0]['group_size']}{where}"
     write([draw_masses(curves, title)], output)
 

@@ -95,10 +95,10 @@ def doctor(
         print_json({"checks": checks})
         return
     by_state = {state: [c for c in checks if c.state == state] for state in HEADINGS}
-    for number, (state, found) in enumerate(by_state.items()):
-        if found:
+    for number, (state, in_state) in enumerate(by_state.items()):
+        if in_state:
             echo(f"\n{HEADINGS[state]}" if number else HEADINGS[state])
-            print_pairs({check.name: check.detail for check in found}, indent="  ")
+            print_pairs({check.name: check.detail for check in in_state}, indent="  ")
     if remedies := [check for check in checks if check.remedy]:
         echo("\nHow to get them:")
         print_pairs({check.name: check.remedy for check in remedies}, indent="  ")
@@ -142,11 +142,11 @@ def check_packages(name: str, use: str, extra: str = "") -> Check:
         return Check(name, "missing", f"{use}: this machine lacks {', '.join(lacking)}")
     if not unmet:
         return Check(name, "ok", f"{use}: {', '.join(versions)}" if extra else use)
-    found = dict(version.split(maxsplit=1) for version in versions)
+    installed = dict(version.split(maxsplit=1) for version in versions)
     remedy = install_command(unmet)
-    if extra and any(requirement.name not in found for requirement in unmet):
+    if extra and any(requirement.name not in installed for requirement in unmet):
         return Check(name, "missing", use, remedy)
-    texts = [f"{r.name}{r.specifier}, got {found.get(r.name, 'none')}" for r in unmet]
+    texts = [f"{r.name}{r.specifier}, got {installed.get(r.name, 'none')}" for r in unmet]
     return Check(name, "unusable", f"{use}: expected {'; '.join(texts)}", remedy)
 
 
@@ -181,12 +181,12 @@ def check_gpu() -> Check:
     if done.returncode:
         reason = next(iter(reversed(done.stderr.strip().splitlines())), "no message")
         return Check("GPU", "unusable", f"torch failed (exit code {done.returncode}): {reason}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    if devices := found["devices"]:
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if devices := answer["devices"]:
         names = [f"{name} ({memory / 2**30:.0f} GiB)" for name, memory in devices]
-        return Check("GPU", "ok", f"{', '.join(names)}; torch {found['version']}")
-    cuda = "" if found["built"] else " is built without CUDA"
-    detail = f"backends tiny and bandit need none; torch {found['version']}{cuda}"
+        return Check("GPU", "ok", f"{', '.join(names)}; torch {answer['version']}")
+    cuda = "" if answer["built"] else " is built without CUDA"
+    detail = f"backends tiny and bandit need none; torch {answer['version']}{cuda}"
     return Check("GPU", "missing", detail)
 
 

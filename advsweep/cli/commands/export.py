@@ -191,11 +191,11 @@ def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Track
         ConfigError: a field does not exist, has no value or several, or the folder decides it.
     """
 
-    given = parse_assignments(fields)
-    tracking: Tracking = TRACKINGS.build({**given, "name": name}, where="tracking")
+    settings = parse_assignments(fields)
+    tracking: Tracking = TRACKINGS.build({**settings, "name": name}, where="tracking")
     if directory is not None:
         before, tracking = tracking.plain(), tracking.in_folder(directory)
-        if decided := [key for key in given if before[key] != tracking.plain()[key]]:
+        if decided := [key for key in settings if before[key] != tracking.plain()[key]]:
             raise ConfigError(
                 f"--set {decided[0]}: expected other fields, as DIR decides where runs go; omit DIR"
             )

@@ -62,13 +62,15 @@ def retry(
     if not names:
         raise ConfigError(f"expected runs or a sweep to restart, got {' '.join(overrides)}")
     with execution.writable_store(store, create=False) as opened:
-        found = find_targets(opened, names)
-        open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
-        settings = _settings(opened, found, open_, overrides)
+        targets = find_targets(opened, names)
+        open_ = [r for r in targets.runs if r.status not in (Status.DONE, Status.RUNNING)]
+        settings = _settings(opened, targets, open_, overrides)
         skipped_status = Status.PRUNED if settings["stopping"] is None else None
         restarted = [run for run in open_ if run.status is not skipped_status]
-        if skipped := len(found.runs) - len(restarted):
-            echo(f"Skipped {skipped} of {len(found.runs)} runs: done, running or pruned.", err=True)
+        if skipped := len(targets.runs) - len(restarted):
+            echo(
+                f"Skipped {skipped} of {len(targets.runs)} runs: done, running or pruned.", err=True
+            )
         if not restarted:
             echo("No runs to restart.", err=True)
             return
@@ -96,11 +98,11 @@ def _settings(
 
     sweeps = store.sweeps.select()
     meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
-    found: dict[str, Settings] = {}
+    by_text: dict[str, Settings] = {}
     for run in runs:
-        own = settings_again(run, sweeps if run.id in targets.named else meant, overrides)
-        found[json.dumps(own)] = own
-    changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
+        settings = settings_again(run, sweeps if run.id in targets.named else meant, overrides)
+        by_text[json.dumps(settings)] = settings
+    changed = [changed_settings(settings, overrides) for settings in by_text.values() or [DEFAULTS]]
     first, *others = changed
     for other in others:
         for group, node in first.items():

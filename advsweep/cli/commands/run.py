@@ -31,10 +31,10 @@ def run(
     Evaluates the run before, during and after training and records it in the store. An
     interrupted run resumes from its last checkpoint; a finished run is not repeated.
     """
-    given = execution.check_overrides(overrides)
+    texts = execution.check_overrides(overrides)
     consent.allow_programs(run_code)
     policy = Policy(retries=retries)
-    plan = make_plan(given, config_dirs=config_dirs or (), single=True, fetch=not dry_run)
+    plan = make_plan(texts, config_dirs=config_dirs or (), single=True, fetch=not dry_run)
     plans.print_warnings(plan.warnings, plan.absent if dry_run else ())
     if dry_run and output_format == "json":
         print_json(plan.runs[0].config)

@@ -134,7 +134,7 @@ def _print_samples(evaluation: EvaluationRecord, kept: Sequence[AnswerSample]) -
         echo_line(f"{number}. {sample.problem_id} (level {sample.level})")
         for title, text in (("prompt", sample.prompt), ("answer", sample.answer)):
             # Every line has a mark that the text cannot remove.
-            for place, line in enumerate(text.split("\n")):
-                echo_line(f"  {'' if place else title:<7} | {line}")
+            for row, line in enumerate(text.split("\n")):
+                echo_line(f"  {'' if row else title:<7} | {line}")
         echo_line(f"  verdict {sample.verdict}, reward {reward}{read}")
     echo()

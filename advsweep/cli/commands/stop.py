@@ -26,15 +26,15 @@ def stop(
     `run` or `sweep` command, starts them again.
     """
     with open_store(store, create=False) as opened:
-        found = runs.find_targets(opened, targets).runs
-        running = [run for run in found if run.status is Status.RUNNING]
+        meant = runs.find_targets(opened, targets).runs
+        running = [run for run in meant if run.status is Status.RUNNING]
         open_ = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
-        waiting = [run for run in found if run.status in open_]
+        waiting = [run for run in meant if run.status in open_]
         # A waiting run is marked, too: a worker could claim it a moment later.
         for run in [*running, *waiting]:
             opened.leases.request_stop(run.id)
     echo(
         f"Requested a stop of {len(running)} running and {counted(len(waiting), 'waiting run')}; "
-        f"{len(found) - len(running) - len(waiting)} had already ended.",
+        f"{len(meant) - len(running) - len(waiting)} had already ended.",
         err=True,
     )

@@ -67,8 +67,8 @@ def sweep(
     +experiment=NAME is a sweep file, as `advsweep init` writes it. Finished runs are not repeated,
     and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
     """
-    given = execution.check_overrides(overrides)
-    if not given:
+    texts = execution.check_overrides(overrides)
+    if not texts:
         raise ConfigError(
             "sweep: expected values to sweep over, such as estimator=grpo,fade seed=0,1,2, or a "
             "sweep file; `advsweep run` trains a single run"
@@ -80,8 +80,8 @@ def sweep(
         time_limit=None if time_limit is None else parse_duration(time_limit),
     )
     if race:
-        given.append("sweep.race=true")
-    planned = plans.plan_sweep(given, config_dirs or (), name, fetch=not dry_run)
+        texts.append("sweep.race=true")
+    planned = plans.plan_sweep(texts, config_dirs or (), name, fetch=not dry_run)
     if force and planned.always_resumes:
         raise ConfigError(
             "--force: a tuned sweep always resumes, as a race does; start a new one with another "
