@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 JOBS ?= 2
 STUDIES ?= avspo a_grae aapo two_stage fade leaderboard staleness negative_weights
 # Which benchmarks, for example make bench BENCH='store plan'
-BENCH ?= plan overhead store report export html cli estimators verifiers bandit tiny trl
+BENCH ?= plan overhead store report plot export html cli estimators verifiers bandit tiny trl
 TORCH_TESTS := $(addprefix tests/,backends cli/test_describe.py diagnostics estimators evaluation \
   objectives rollouts)
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.

@@ -48,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = sys.argv[1] if len(sys.argv) > 1 else f"{folder}/advsweep.db"
         with open_store(url) as store:
-            _fill(store)
+            fill(store, RUNS, SEEDS)
             head("ms (CPU)")
             built = build_report(store, SWEEP, columns=COLUMNS)
             assert (len(built.rows), len(built.columns)) == (RUNS // SEEDS, len(COLUMNS))
@@ -67,9 +67,9 @@ def main() -> None:
             show("with the columns that it has of itself", by_default)
 
 
-def _fill(store: Store) -> None:
+def fill(store: Store, runs: int, seeds: int) -> None:
     store.sweeps.add(SWEEP, {})
-    ids = store.runs.add([plan_run(i, SEEDS) for i in range(RUNS)], SWEEP)
+    ids = store.runs.add([plan_run(i, seeds) for i in range(runs)], SWEEP)
     rng = np.random.default_rng(0)
     curve = [(name, step, 1 / step) for name in METRICS for step in range(1, STEPS + 1)]
     for i, run_id in enumerate(ids):
