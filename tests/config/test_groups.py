@@ -1,6 +1,7 @@
 """Config groups: their members, and what a choice of members composes to."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -184,6 +185,15 @@ def test_a_broken_file_is_refused_in_one_line(text, tmp_path):
     with config_groups([tmp_path]) as groups, pytest.raises(ConfigError) as caught:
         patch(groups, groups.compose({"task": "broken"}), {})
     assert "\n" not in str(caught.value)
+
+
+def test_private_parts_of_hydra_are_used_in_one_module():
+    package = Path(config_module.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        text = path.read_text("utf-8")
+        if path.name != "hydra_private.py":
+            assert "hydra._internal" not in text, path
+            assert "GlobalHydra" not in text, path
 
 
 def test_the_hydra_of_the_caller_is_left_as_it_was(groups):

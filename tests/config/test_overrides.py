@@ -37,6 +37,7 @@ def test_one_value(text, key, values):
         ("a=range(3)", (0, 1, 2)),
         ("a=range(0,1,0.5)", (0.0, 0.5)),
         ("a=choice(x,y)", ("x", "y")),
+        ("a=['x, y',1],{b: 'c d'}", (["x, y", 1], {"b": "c d"})),
         ("a=sort(3,1,2)", (1, 2, 3)),
         ("a=tag(t,choice(1,2))", (1, 2)),
         ("a=int(choice('1','2'))", (1, 2)),
