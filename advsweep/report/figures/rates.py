@@ -15,6 +15,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -33,10 +34,68 @@ from advsweep.report.figures import chart
 from advsweep.report.figures.data import ArmRows, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
 from advsweep.statistics import student_t_interval
+from advsweep.store.tuning_records import TuningRecord
 
 RATE = "optimizer.lr"
 _MOST_TICKS = 10
 _ACCURACY = "pass@1"
+
+
+@dataclass(frozen=True)
+class _ArmScores:
+    """The scores of arms over a key with numbers.
+
+    Attributes:
+        metric: what the scores are of; the lowest is best where `is_low`.
+        scores: the arm, its value of the key, and the score, for each seed.
+        styles: those of the arms.
+        rings: what the rings are around, for the caption.
+        chosen: the value that a tuning chose for each arm, if any; None to ring the best means.
+    """
+
+    key: str
+    metric: str
+    is_low: bool
+    scores: Sequence[tuple[str, float, float]]
+    styles: Mapping[str, RowStyle]
+    rings: str
+    chosen: Mapping[str, float | None] | None = None
+
+
+def _scores_of_runs(data: FigureData, key: str, metric: str) -> _ArmScores:
+    column = parse_column(metric)
+    values = data.values(metric)
+    arms = data.arms(key)
+    scores = []
+    for arm in arms:
+        for value, row in arm.rows.items():
+            scores += [(arm.label, value, values[r.id]) for r in row.runs if r.id in values]
+    return _ArmScores(
+        key=key,
+        metric=metric,
+        is_low=column is not None and column.direction is MetricDirection.LOWER,
+        scores=scores,
+        styles={arm.label: arm.style for arm in arms},
+        rings="the best means",
+    )
+
+
+def _scores_of_tuning(tuning: TuningRecord) -> _ArmScores:
+    estimators = [arm.name.partition(" ")[0] for arm in tuning.arms]
+    styles = choose_styles(estimators, list(dict.fromkeys(estimators)))
+    scores = []
+    for arm in tuning.arms:
+        for trial in arm.grid:
+            scores += [(arm.name, trial.value, score) for score in trial.scores or ()]
+    return _ArmScores(
+        key=tuning.key,
+        metric=tuning.metric,
+        is_low=tuning.lower,
+        scores=scores,
+        styles={arm.name: style for arm, style in zip(tuning.arms, styles, strict=True)},
+        rings=f"the choices of the tuning ({tuning.sweep})",
+        chosen={arm.name: arm.chosen for arm in tuning.arms},
+    )
 
 
 def rate(data: FigureData, x: str | None = None, metric: str | None = None) -> chart.Chart:
@@ -45,70 +104,49 @@ def rate(data: FigureData, x: str | None = None, metric: str | None = None) -> c
     The chosen rate has a ring.
     """
     tuning = data.tuning
-    chosen: dict[str, float | None] | None = None
     if tuning is None or x or metric or data.task:
-        key, metric, rings = x or RATE, metric or data.on_task(_ACCURACY), "the best means"
-        column = parse_column(metric)
-        is_low = column is not None and column.direction is MetricDirection.LOWER
-        found = data.values(metric)
-        arms = data.arms(key)
-        styles = {arm.label: arm.style for arm in arms}
-        scores = [
-            (arm.label, value, found[run.id])
-            for arm in arms
-            for value, row in arm.rows.items()
-            for run in row.runs
-            if run.id in found
-        ]
+        arms = _scores_of_runs(data, x or RATE, metric or data.on_task(_ACCURACY))
     elif data.where:
         raise ReportError(
             f"the tuning of {data.name} is drawn whole, without --where; `advsweep plot "
             f"{tuning.sweep} --figure rate` draws some of its runs"
         )
     else:
-        key, metric, is_low = tuning.key, tuning.metric, tuning.lower
-        rings = f"the choices of the tuning ({tuning.sweep})"
-        first = [arm.name.partition(" ")[0] for arm in tuning.arms]
-        own_styles = choose_styles(first, list(dict.fromkeys(first)))
-        styles = {arm.name: own for arm, own in zip(tuning.arms, own_styles, strict=True)}
-        chosen = {arm.name: arm.chosen for arm in tuning.arms}
-        scores = [
-            (arm.name, each.value, score)
-            for arm in tuning.arms
-            for each in arm.grid
-            for score in each.scores or ()
-        ]
-    frame = pd.DataFrame(scores, columns=["row", key, "value"])
+        arms = _scores_of_tuning(tuning)
+    key = arms.key
+    frame = pd.DataFrame(arms.scores, columns=["row", key, "value"])
     means = chart.means(frame, "row", key)
     if not (means.groupby("row").size() > 1).any():
         raise ReportError(
             f"expected an arm with two values of '{key}', got none in {data.name}; --x names "
             "another key"
         )
-    ranked = means.sort_values("mean", ascending=is_low, kind="stable")
+    ranked = means.sort_values("mean", ascending=arms.is_low, kind="stable")
     best = ranked.groupby("row")[key].first()
-    means.insert(2, "metric", metric)
+    means.insert(2, "metric", arms.metric)
     means["best"] = means[key] == means["row"].map(best)
-    means["chosen"] = means[key] == means["row"].map(best if chosen is None else chosen)
+    means["chosen"] = means[key] == means["row"].map(best if arms.chosen is None else arms.chosen)
     series: list[chart.Series] = []
-    for label, own in means.groupby("row", sort=False):
-        seeds, ringed = frame[frame["row"] == label], own[own["chosen"]]
+    for label, curve in means.groupby("row", sort=False):
+        style = arms.styles[label]
+        seeds = frame[frame["row"] == label]
+        ringed = curve[curve["chosen"]]
         series += [
-            chart.Series(label, styles[label], own[key], own["mean"], chart.JOINED),
-            chart.Series("", styles[label], seeds[key], seeds["value"], chart.FAINT),
+            chart.Series(label, style, curve[key], curve["mean"], chart.JOINED),
+            chart.Series("", style, seeds[key], seeds["value"], chart.FAINT),
             chart.Series("", RowStyle(BLACK, "o"), ringed[key], ringed["mean"], chart.RING),
         ]
     values = sorted(frame[key].unique())
     ticks = {value: f"{value:g}" for value in values}
     return chart.Chart(
-        title=f"{data.name}: {metric} over {key}",
-        notes=[f"lines: means; small points: seeds; rings: {rings}"],
+        title=f"{data.name}: {arms.metric} over {key}",
+        notes=[f"lines: means; small points: seeds; rings: {arms.rings}"],
         make_records=lambda: means.to_dict("records"),
         panels=[
             chart.Panel(
                 series=series,
                 x_label=key,
-                y_label=metric,
+                y_label=arms.metric,
                 x_scale="log" if values[0] > 0 else "linear",
                 x_ticks=ticks if len(ticks) <= _MOST_TICKS else None,
                 height=3.2,
