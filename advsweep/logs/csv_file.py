@@ -11,7 +11,7 @@ The exports of wandb's and TensorBoard's web pages are in `exports`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -118,19 +118,26 @@ class CsvFile(TextLog):
             return None
         if line.startswith(COMMENT) and len(cells) != len(self._header):
             return None
+        return self._row(cells, name, step, ended=ended)
+
+    def _row(
+        self, cells: list[str], name: str, step: int | None, *, ended: bool
+    ) -> LoggedStep | None:
+        """Return the step of a line of cells; None, and count it, for a line that is not whole."""
+        width = len(self._header)
         # A step that is cut, 12 of 123, would be another step: only whole lines have one.
-        if len(cells) < len(self._header) or (step is None and not ended):
+        if len(cells) < width or (step is None and not ended):
             self.left_out["incomplete lines"] += 1
             return None
         if step is None:
             self._no_step(name, self._header)
             return None
-        if any(cell.strip() for cell in cells[len(self._header) :]):
+        if any(cell.strip() for cell in cells[width:]):
             self.left_out["lines with more cells than the header"] += 1
             return None
         if not ended:
             # 0.5 may be all that was written of 0.55.
-            cells[len(self._header) - 1] = ""
+            cells[width - 1] = ""
             self.left_out[CUT_VALUES] += 1
         return self._logged(cells, name, step)
 
@@ -248,10 +255,7 @@ class CsvFile(TextLog):
             if not self._is_import or self._step_names != step_names(self.table):
                 raise self._stepless()
             self.is_timeless = True
-        lower = [usual_name(name) for name in header]
-        names = [lower.index(name) for name in PAIR_NAMES if name in lower]
-        values = [lower.index(name) for name in PAIR_VALUES if name in lower]
-        self._pair = (names[0], values[0]) if names and values else None
+        self._pair = _pair_of(header)
 
     def _wide(self, runs: list[str]) -> ConfigError:
         """Return the error for a table with a column for each run."""
@@ -271,12 +275,7 @@ class CsvFile(TextLog):
             return super()._number(text)
         if self.decimal == "," and _GROUPED.fullmatch(text):
             return super()._number(text.replace(".", ""))
-        # A table separated by semicolons is often of a country with decimal commas.
-        is_unclear = not self.decimal and (
-            ("," in text and _UNCLEAR.fullmatch(text))
-            or (self._delimiter == ";" and _GROUPED.fullmatch(text))
-        )
-        if is_unclear:
+        if not self.decimal and _is_unclear(text, self._delimiter):
             raise ConfigError(
                 f"{self.path}: line {self.line}: expected numbers with a decimal point and no "
                 f"other sign, got {printable_line(text[:40])!r}; --decimal , or --decimal . says "
@@ -286,3 +285,19 @@ class CsvFile(TextLog):
             number = super()._number(text[:-1].strip())
             return None if number is None else number / 100
         return super()._number(value)
+
+
+def _is_unclear(text: str, delimiter: str) -> bool:
+    """Return whether a comma or a point of a number may be decimal, or may separate groups."""
+    if "," in text and _UNCLEAR.fullmatch(text):
+        return True
+    # A table separated by semicolons is often of a country with decimal commas.
+    return delimiter == ";" and _GROUPED.fullmatch(text) is not None
+
+
+def _pair_of(header: Sequence[str]) -> tuple[int, int] | None:
+    """Return the columns of the name and the value in a table with a line per value."""
+    lower = [usual_name(name) for name in header]
+    names = [lower.index(name) for name in PAIR_NAMES if name in lower]
+    values = [lower.index(name) for name in PAIR_VALUES if name in lower]
+    return (names[0], values[0]) if names and values else None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import mul
@@ -95,28 +95,37 @@ def rows_of(line: Fields, left_out: Counter[str]) -> list[Fields]:
 
 
 def _of_prime_rl(line: Fields) -> Iterator[Fields]:
-    named = value_at(line, "task.key") or value_at(line, "task.hash")
+    problem = value_at(line, "task.key") or value_at(line, "task.hash")
     for trace in line["traces"]:
         agent = trace["agent"]
         if agent.get("trainable") is False:
             continue
-        rewards = {name: own for name, own in trace["rewards"].items() if own}
-        # As floats: a text times a whole number would be as long as the file says.
-        scores = {name: float(own["score"]) for name, own in rewards.items()}
-        weights = [float(own.get("weight", 1.0)) for own in rewards.values()]
-        # A trace that failed takes no part in the training.
-        is_sound = trace.get("ok") is True
         nodes = trace["nodes"]
+        advantages = [number for node in nodes for number in node.get("advantages") or ()]
         yield {
-            **{name: scores.get(name) if is_sound else None for name in trace["rewards"]},
+            **_rewards_of_prime_rl(trace),
             "step": value_at(line, "run.work.step"),
             "group": f"{line['group']['id']} {agent.get('name')}",
-            "prompt": named or line["task"]["data"],
+            "prompt": problem or line["task"]["data"],
             "task": value_at(line, "env.name") or value_at(line, "env.id"),
-            "reward": sum(map(mul, scores.values(), weights)) if is_sound else None,
             "length": sum(sum(node.get("mask") or ()) for node in nodes),
-            "advantage": _mean([a for node in nodes for a in node.get("advantages") or ()]),
+            "advantage": _mean(advantages),
         }
+
+
+def _rewards_of_prime_rl(trace: Mapping[str, Any]) -> Fields:
+    """Return the score of each function, and the weighted sum as `reward`.
+
+    A trace that failed takes no part in the training: all of its rewards are None.
+    """
+    # As floats: a text times a whole number would be as long as the file says.
+    parts = {name: part for name, part in trace["rewards"].items() if part}
+    scores = {name: float(part["score"]) for name, part in parts.items()}
+    weights = [float(part.get("weight", 1.0)) for part in parts.values()]
+    reward = sum(map(mul, scores.values(), weights))
+    if trace.get("ok") is not True:
+        return dict.fromkeys([*trace["rewards"], "reward"])
+    return {**{name: scores.get(name) for name in trace["rewards"]}, "reward": reward}
 
 
 def _of_nemo_rl(line: Fields) -> Iterator[Fields]:

@@ -217,25 +217,31 @@ def without_names_of_runs(
         configs: the settings of the runs of one file, with `estimator` where it is known.
         others: what the command says of each run.
     """
-    found = [dict(config) for config in configs]
+    result = [dict(config) for config in configs]
     merged = [{**config, **other} for config, other in zip(configs, others, strict=True)]
     if not all("estimator" in config for config in merged):
-        return found
-    for key in sorted({key for config in found for key in config if usual_name(key) in _NAMES}):
-        if not all(key in config for config in found):
+        return result
+    has_seeds = all(config.get("seed") is not None for config in merged)
+    names = {key for config in result for key in config if usual_name(key) in _NAMES}
+    for key in sorted(names):
+        if not all(key in config for config in result):
             continue
-        rest = [
-            repr(sorted((name, str(value)) for name, value in config.items() if name != key))
-            for config in merged
-        ]
-        has_seeds = all(config.get("seed") is not None for config in merged)
-        is_told_apart = len(set(rest)) == len(rest)
-        for config, whole in zip(found, merged, strict=True):
+        keeps_rest = has_seeds and not _tell_apart(merged, key)
+        for config, whole in zip(result, merged, strict=True):
             name = str(config.pop(key))
             config.setdefault("run_name", name)
-            if has_seeds and not is_told_apart:
+            if keeps_rest:
                 config[key] = _without_seed(name, str(whole["seed"]))
-    return found
+    return result
+
+
+def _tell_apart(configs: Iterable[Mapping[str, Any]], left_out: str) -> bool:
+    """Return whether no two configs have the same values of all keys but one."""
+    texts = [
+        repr(sorted((name, str(value)) for name, value in config.items() if name != left_out))
+        for config in configs
+    ]
+    return len(set(texts)) == len(texts)
 
 
 def _without_seed(name: str, seed: str) -> str:

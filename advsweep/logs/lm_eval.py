@@ -26,9 +26,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -43,6 +42,7 @@ from advsweep.logs.base import (
     ProblemCount,
     Reader,
     existing,
+    is_number,
 )
 from advsweep.logs.json_lines import json_objects
 from advsweep.logs.names import LoggedStep, value_at
@@ -138,41 +138,71 @@ class LmEval(Reader):
 
 def _models_of(source: Path) -> list[_Model]:
     """Return the models whose samples are there, in the order of their folders."""
-    newest: dict[Path, dict[str, tuple[str, Path]]] = {}
-    for path in [source] if source.is_file() else sorted(source.rglob("*.jsonl")):
-        match = _SAMPLES.fullmatch(path.name)
-        # Releases before 0.4.3 write MODEL_TASK.jsonl.
-        if match is None and not _has_samples(path):
-            continue
-        task, date = (match["task"], match["date"]) if match else (path.stem, "")
-        tasks = newest.setdefault(path.parent, {})
-        found = date, path
-        tasks[task] = max(found, tasks.get(task, found))
+    newest = _newest_samples([source] if source.is_file() else sorted(source.rglob("*.jsonl")))
     folders = dict.fromkeys(newest)
     if source.is_dir():
         # Results whose samples were not logged.
         folders |= dict.fromkeys(file.parent for file in sorted(source.rglob("results*.json")))
     models = []
     for folder in folders:
-        tasks = newest.get(folder, {})
-        dates = sorted({date for date, _ in tasks.values() if date}, reverse=True)
-        files = [file for date in dates for file in sorted(folder.glob(f"*_{date}.json"))]
-        files += sorted(folder.glob("results*.json"), reverse=True)
-        results = next(filter(None, map(_results, files)), {})
-        if not tasks and not results:
+        samples = newest.get(folder, {})
+        results = _results_beside(folder, {sample.date for sample in samples.values()})
+        if not samples and not results:
             continue
-        name = results.get("model_name")
-        named = folder.name.replace("__", "/")
-        run, step = _split(redacted(name) if isinstance(name, str) and name else named)
-        above = folder.parent if _split(named) == (run, step) else folder
-        paths = {task: path for task, (_, path) in tasks.items()}
-        models.append(_Model(run, step, above, paths, results))
+        model_name = results.get("model_name")
+        name_of_folder = folder.name.replace("__", "/")
+        if isinstance(model_name, str) and model_name:
+            run, step = _split(redacted(model_name))
+        else:
+            run, step = _split(name_of_folder)
+        above = folder.parent if _split(name_of_folder) == (run, step) else folder
+        tasks = {task: sample.path for task, sample in samples.items()}
+        models.append(_Model(run, step, above, tasks, results))
     if not models:
         raise ConfigError(
             f"{printable_line(str(source))}: expected files samples_TASK_DATE.jsonl, got none; "
             "run lm_eval with --log_samples and --output_path"
         )
     return models
+
+
+class _Samples(NamedTuple):
+    """A file of samples; of one task, the newest counts."""
+
+    date: str
+    path: Path
+
+
+def _newest_samples(files: Iterable[Path]) -> dict[Path, dict[str, _Samples]]:
+    """Return the newest samples of each task, by folder."""
+    newest: dict[Path, dict[str, _Samples]] = {}
+    for path in files:
+        match = _SAMPLES.fullmatch(path.name)
+        if match is not None:
+            task = match["task"]
+            samples = _Samples(match["date"], path)
+        elif _has_samples(path):
+            # Releases before 0.4.3 write MODEL_TASK.jsonl.
+            task = path.stem
+            samples = _Samples("", path)
+        else:
+            continue
+        of_folder = newest.setdefault(path.parent, {})
+        of_folder[task] = max(samples, of_folder.get(task, samples))
+    return newest
+
+
+def _results_beside(folder: Path, dates: Collection[str]) -> Mapping[str, Any]:
+    """Return the results in a folder, rather those of its samples; empty without readable ones.
+
+    Args:
+        dates: those of its samples.
+    """
+    files: list[Path] = []
+    for date in sorted(filter(None, dates), reverse=True):
+        files += sorted(folder.glob(f"*_{date}.json"))
+    files += sorted(folder.glob("results*.json"), reverse=True)
+    return next(filter(None, map(_results, files)), {})
 
 
 def _has_samples(path: Path) -> bool:
@@ -193,29 +223,45 @@ def _read_values(path: Path, left_out: Counter[str]) -> _Values:
         if "doc_id" not in row:
             left_out["lines without a problem (doc_id)"] += 1
             continue
-        digest = row.get("doc_hash")
-        problem = str(row["doc_id"])[:100]
-        problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
-        responses = row.get("resps")
-        first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
-        number = len(first) if isinstance(first, list) else 1
+        problem = _problem_of(row)
         rows_of[problem] += 1
         unnamed = "none" if rows_of[problem] == 1 else f"unnamed-{rows_of[problem]}"
         by_metric = values.setdefault(str(row.get("filter", unnamed)), {})
-        metrics = row.get("metrics")
-        if not isinstance(metrics, list):
-            metrics = [name for name in row if name not in _OF_PROBLEM]
-        for name in metrics:
-            if not isinstance(name, str) or name not in row:
-                continue
-            value = row[name]
-            if isinstance(value, list) or (
-                isinstance(value, (int, float)) and math.isfinite(value)
-            ):
-                by_metric.setdefault(name, {})[printable_line(problem)] = value, number
+        for name in _metrics_in(row):
+            if _is_value(row[name]):
+                entry = (row[name], _responses_of(row))
+                by_metric.setdefault(name, {})[printable_line(problem)] = entry
             else:
                 left_out[f"values of {printable_line(name)} that are not numbers"] += 1
     return values
+
+
+def _problem_of(row: Mapping[str, Any]) -> str:
+    """Return the name of a problem: its number, with a part of its hash."""
+    number = str(row["doc_id"])[:100]
+    digest = row.get("doc_hash")
+    return f"{number}-{digest[:8]}" if isinstance(digest, str) else number
+
+
+def _responses_of(row: Mapping[str, Any]) -> int:
+    """Return the number of responses to a problem."""
+    responses = row.get("resps")
+    first = responses[0] if isinstance(responses, list) and len(responses) == 1 else None
+    return len(first) if isinstance(first, list) else 1
+
+
+def _metrics_in(row: Mapping[str, Any]) -> list[str]:
+    """Return the metrics that a line has: those that it names, or else all other fields."""
+    metrics = row.get("metrics")
+    if not isinstance(metrics, list):
+        return [name for name in row if name not in _OF_PROBLEM]
+    return [name for name in metrics if isinstance(name, str) and name in row]
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether a value is a finite number, or one for each response."""
+    is_number = isinstance(value, (int, float)) and math.isfinite(value)
+    return is_number or isinstance(value, list)
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -242,63 +288,74 @@ def _split(model: str) -> tuple[str, int | None]:
 
 
 def _imported(source: str, path: str, models: list[_Model], options: ImportOptions) -> ImportedRun:
-    given = options.settings_of(path)
-    left_out: Counter[str] = Counter()
-    notes: list[str] = []
-    evaluations: list[ProblemCount] = []
+    run = ImportedRun(source=source, path=path, config={}, steps=[], left_out=Counter())
+    settings = options.settings_of(path)
     logged: list[LoggedStep] = []
-    last, remark = _last_step(models, given)
+    last, remark = _last_step(models, settings)
     for model in models:
         step = last if model.step is None else model.step
         if not model.tasks:
-            logged.append(options.names.rename_step(LoggedStep(step, _metrics_of(model.results))))
-            notes.append(
+            metrics = _metrics_of(model.results)
+            logged.append(options.names.rename_step(LoggedStep(step, metrics)))
+            run.notes.append(
                 "there are no samples (--log_samples): the results are metrics, and pass@k has no "
                 "n and c"
             )
-        for name, file in model.tasks.items():
-            task = printable_line(name)[:200]
-            chosen = _choose(_read_values(file, left_out), task, given)
-            if chosen is None:
-                left_out["tasks without a metric that says what is correct"] += 1
-                continue
-            counts, note = chosen
-            notes.append(f"{task}: {note}")
-            sizes = model.results.get("n-samples")
-            size = value_at(sizes.get(name) if isinstance(sizes, dict) else None, "effective")
-            if isinstance(size, int) and len(counts) < size:
-                of = f"{task} at step {step}" if model.step else task
-                notes.append(f"{of}: {len(counts):,} of {size:,} problems are in the samples")
-            evaluations += [
-                ProblemCount(step, problem, n, correct, task)
-                for problem, (n, correct) in counts.items()
-            ]
-    settings = models[0].results.get("config", {})
-    kept = {key: settings[key] for key in _KEPT if settings.get(key) not in (None, "", {})}
-    # The path has the step of a checkpoint, and is the model's name already.
+        for task in model.tasks:
+            _add_task(run, model, task, step, settings)
+    if remark:
+        run.notes.append(remark)
+    # Checkpoints of a run usually have the same.
+    run.notes = list(dict.fromkeys(run.notes))
+    run.steps = logged
+    run.config["model"] = {"path": models[0].run}
+    kept = _kept_settings(models[0].results.get("config", {}))
+    if kept:
+        run.config["lm_eval"] = kept
+    return run
+
+
+def _add_task(
+    run: ImportedRun, model: _Model, name: str, step: int, settings: Mapping[str, Any]
+) -> None:
+    """Add the results of a task to a run, with notes, or count a task without any."""
+    assert isinstance(run.left_out, Counter)
+    task = printable_line(name)[:200]
+    chosen = _choose(_read_values(model.tasks[name], run.left_out), task, settings)
+    if chosen is None:
+        run.left_out["tasks without a metric that says what is correct"] += 1
+        return
+    counts, note = chosen
+    run.notes.append(f"{task}: {note}")
+    sizes = model.results.get("n-samples")
+    size = value_at(sizes.get(name) if isinstance(sizes, dict) else None, "effective")
+    if isinstance(size, int) and len(counts) < size:
+        which = f"{task} at step {step}" if model.step else task
+        run.notes.append(f"{which}: {len(counts):,} of {size:,} problems are in the samples")
+    for problem, (n, correct) in counts.items():
+        run.evaluations.append(ProblemCount(step, problem, n, correct, task))
+
+
+def _kept_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an evaluation that are kept.
+
+    The path of the model has the step of a checkpoint, and is the model's name already.
+    """
+    kept = {key: config[key] for key in _KEPT if config.get(key) not in (None, "", {})}
     arguments = kept.get("model_args")
     if isinstance(arguments, dict):
         kept["model_args"] = {k: v for k, v in arguments.items() if k not in ("pretrained", "path")}
     elif isinstance(arguments, str):
         parts = [part for part in arguments.split(",") if not part.startswith("pretrained=")]
         kept["model_args"] = redacted(",".join(parts))
-    return ImportedRun(
-        source=source,
-        path=path,
-        config={"model": {"path": models[0].run}, **({"lm_eval": kept} if kept else {})},
-        steps=logged,
-        evaluations=evaluations,
-        left_out=left_out,
-        # Checkpoints of a run usually have the same.
-        notes=list(dict.fromkeys([*notes, *([remark] if remark else [])])),
-    )
+    return kept
 
 
-def _last_step(models: list[_Model], given: Mapping[str, Any]) -> tuple[int, str]:
+def _last_step(models: list[_Model], settings: Mapping[str, Any]) -> tuple[int, str]:
     """Return the step of a model in no folder of a checkpoint, and what to say about it."""
     if all(model.step is not None for model in models):
         return 0, ""
-    steps = given.get("steps")
+    steps = settings.get("steps")
     if isinstance(steps, int) and not isinstance(steps, bool) and 0 <= steps <= LAST_STEP:
         return steps, ""
     known = max((model.step for model in models if model.step is not None), default=0)
@@ -311,47 +368,102 @@ def _last_step(models: list[_Model], given: Mapping[str, Any]) -> tuple[int, str
 def _metrics_of(results: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of results by TASK/METRIC, and the name of a filter where there is one."""
     values = {}
-    by_task = results.get("results")
-    for task, metrics in by_task.items() if isinstance(by_task, dict) else ():
-        for key, value in metrics.items() if isinstance(metrics, dict) else ():
-            metric, _, filter_name = str(key).partition(",")
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or metric.endswith("_stderr") or not is_bounded(value):
-                continue
-            parts = [str(task), metric, *([filter_name] if filter_name not in ("", "none") else [])]
-            values["/".join(map(printable_line, parts))[:MAX_NAME]] = float(value)
+    for task, key, value in _entries_of(results.get("results")):
+        metric, _, filter_name = key.partition(",")
+        if not is_number(value) or metric.endswith("_stderr") or not is_bounded(value):
+            continue
+        parts = [task, metric]
+        if filter_name not in ("", "none"):
+            parts.append(filter_name)
+        values["/".join(map(printable_line, parts))[:MAX_NAME]] = float(value)
     return values
 
 
-def _choose(samples: _Values, task: str, given: Mapping[str, Any]) -> tuple[_Counts, str] | None:
+def _entries_of(by_task: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield each task, key and value of results by task; nothing of another form."""
+    if not isinstance(by_task, dict):
+        return
+    for task, metrics in by_task.items():
+        if isinstance(metrics, dict):
+            for key, value in metrics.items():
+                yield str(task), str(key), value
+
+
+class _Choice(NamedTuple):
+    """What may say how many responses are correct; the greatest is taken.
+
+    Attributes:
+        is_sample: whether responses are samples, and no majority vote.
+        responses: the most responses to a problem.
+        usualness: greater for a metric that is rather taken.
+    """
+
+    is_sample: bool
+    responses: int
+    usualness: int
+    filter_name: str
+    metric: str
+    counts: _Counts
+    how: str
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        return self.is_sample, self.responses, self.usualness
+
+
+def _choose(samples: _Values, task: str, settings: Mapping[str, Any]) -> tuple[_Counts, str] | None:
     """Return the counts of one filter and metric of a task, and what they are.
 
     Of several: the one with most responses, then that of a usual metric, then the first; a
     majority vote last.
     """
     metrics = sorted({metric for by_metric in samples.values() for metric in by_metric})
-    for what, known in (("filter", list(samples)), ("metric", metrics)):
-        if what in given and given[what] not in known:
-            name = str(given[what])[:100]
-            raise NotFoundError(f"{what}: {task} has none called {name!r}; {nearest(name, known)}")
-    found = []
-    for filter_name, by_metric in samples.items():
-        for metric, values in by_metric.items():
-            chosen = given.get("filter", filter_name), given.get("metric", metric)
-            counted = _counts(metric, values) if chosen == (filter_name, metric) else None
-            if counted is not None:
-                usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
-                most = max(n for n, _ in counted[0].values())
-                rank = _VOTE.search(filter_name) is None, most, -usual
-                found.append((rank, filter_name, metric, *counted))
-    if not found:
+    for what, names in (("filter", list(samples)), ("metric", metrics)):
+        if what in settings and settings[what] not in names:
+            name = str(settings[what])[:100]
+            raise NotFoundError(f"{what}: {task} has none called {name!r}; {nearest(name, names)}")
+    choices = [
+        choice
+        for filter_name, by_metric in samples.items()
+        for choice in _choices(filter_name, by_metric, settings)
+    ]
+    if not choices:
         return None
-    (is_sample, _, _), filter_name, metric, counts, how = max(found, key=itemgetter(0))
-    note = f"{printable_line(metric)} of filter {printable_line(filter_name)}, {how}"
-    note += "" if is_sample else ", a majority vote"
-    others = [printable_line(name) for name in samples if name != filter_name]
-    note += f"; other filters: {', '.join(others[:8])} (--set filter=NAME)" if others else ""
-    return counts, note
+    best = max(choices, key=lambda choice: choice.rank)
+    note = f"{printable_line(best.metric)} of filter {printable_line(best.filter_name)}, {best.how}"
+    if not best.is_sample:
+        note += ", a majority vote"
+    others = [printable_line(name) for name in samples if name != best.filter_name]
+    if others:
+        note += f"; other filters: {', '.join(others[:8])} (--set filter=NAME)"
+    return best.counts, note
+
+
+def _choices(
+    filter_name: str,
+    by_metric: Mapping[str, Mapping[str, tuple[Any, int]]],
+    settings: Mapping[str, Any],
+) -> Iterator[_Choice]:
+    """Yield the metrics of a filter that say what is correct, as far as settings allow them."""
+    if settings.get("filter", filter_name) != filter_name:
+        return
+    for metric, values in by_metric.items():
+        if settings.get("metric", metric) != metric:
+            continue
+        counted = _counts(metric, values)
+        if counted is None:
+            continue
+        counts, how = counted
+        usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
+        yield _Choice(
+            is_sample=_VOTE.search(filter_name) is None,
+            responses=max(n for n, _ in counts.values()),
+            usualness=-usual,
+            filter_name=filter_name,
+            metric=metric,
+            counts=counts,
+            how=how,
+        )
 
 
 def _counts(metric: str, values: Mapping[str, tuple[Any, int]]) -> tuple[_Counts, str] | None:
@@ -361,25 +473,31 @@ def _counts(metric: str, values: Mapping[str, tuple[Any, int]]) -> tuple[_Counts
         return None
     is_listed = all(isinstance(value, list) for value, _ in values.values())
     is_single = not is_pass and all(_is_verdict(value) for value, _ in values.values())
-    most = max(responses for _, responses in values.values())
-    counts = {}
+    counts: _Counts = {}
     for problem, (value, responses) in values.items():
-        if is_listed and value and all(map(_is_verdict, value)):
-            counts[problem] = len(value), sum(map(int, value))
-        elif is_single:
-            counts[problem] = 1, int(value)
-        elif isinstance(value, list) or not 0 <= value <= 1 or responses > _MOST_RESPONSES:
+        count = (1, int(value)) if is_single else _count(value, responses, is_listed=is_listed)
+        if count is None:
             return None
-        else:
-            correct = round(value * responses)
-            if abs(value * responses - correct) > 1e-6 * responses:
-                return None  # A score, and not a share of the responses.
-            counts[problem] = responses, correct
+        counts[problem] = count
     if is_listed:
         return counts, "one value for each response"
     if is_single:
+        most = max(responses for _, responses in values.values())
         return counts, f"one of {most} responses" if most > 1 else "one response"
     return counts, "the share of the responses"
+
+
+def _count(value: Any, responses: int, *, is_listed: bool) -> tuple[int, int] | None:
+    """Return n and c of a problem; None for a value that is no number of correct responses."""
+    if is_listed and value and all(map(_is_verdict, value)):
+        return len(value), sum(map(int, value))
+    if isinstance(value, list) or not 0 <= value <= 1 or responses > _MOST_RESPONSES:
+        return None
+    correct = round(value * responses)
+    # A score, and not a share of the responses.
+    if abs(value * responses - correct) > 1e-6 * responses:
+        return None
+    return responses, correct
 
 
 def _is_verdict(value: Any) -> bool:

@@ -12,7 +12,7 @@ the same rewards.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from advsweep.errors import AdvsweepError, counted
 from advsweep.estimators import ESTIMATORS, Advantages, Estimator, GroupBatch
 from advsweep.logs.dump_checks import fewer_than_usual
 from advsweep.logs.names import LoggedStep
-from advsweep.logs.rollout_records import RolloutStep
+from advsweep.logs.rollout_records import RolloutGroup, RolloutStep
 from advsweep.names import ROLLOUT_COST, UNSCORABLE, UTILISATION
 from advsweep.printable import printable_line
 
@@ -270,16 +270,23 @@ def batch_of(
     inputs: dict[str, Any] = {"rewards": rewards}
     if not scored.all():
         inputs |= {"mask": scored, "rewards": rewards.masked_fill(~scored, 0.0)}
-    shared = set.intersection(*(set(group.inputs or ()) for group in groups))
-    lists = {name: [(group.inputs or {})[name] for group in groups] for name in sorted(shared)}
-    if all(group.lengths is not None for group in groups):
-        lists["lengths"] = [list(map(float, group.lengths or ())) for group in groups]
-    for name, rows in lists.items():
+    for name, rows in _lists_of_all(groups).items():
         numbers = _filled(rows, least).to(dtype).nan_to_num(0.0)
         inputs[name] = numbers == 1 if name == "answered" else numbers
     if all(group.prompt for group in groups):
         inputs["prompt_ids"] = tuple(group.prompt for group in groups)
     return GroupBatch(**inputs, step=step.step, total_steps=total_steps)
+
+
+def _lists_of_all(groups: Sequence[RolloutGroup]) -> dict[str, list[list[float]]]:
+    """Return the numbers per rollout that all groups have, by their names."""
+    inputs = [group.inputs or {} for group in groups]
+    names = set(inputs[0]).intersection(*inputs)
+    lists = {name: [each[name] for each in inputs] for name in sorted(names)}
+    lengths = [group.lengths for group in groups]
+    if None not in lengths:
+        lists["lengths"] = [[float(length) for length in each or ()] for each in lengths]
+    return lists
 
 
 def logged_advantages(step: RolloutStep, batch: GroupBatch) -> Advantages | None:

@@ -19,14 +19,14 @@ rollouts/EXPERIMENT, beside its log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, counted
-from advsweep.logs.base import ImportedRun, ImportOptions, existing, folders_of_runs
+from advsweep.logs.base import ImportedRun, ImportOptions, existing, folders_of_runs, is_number
 from advsweep.logs.console import Console, is_console
 from advsweep.logs.dump_checks import (
     fewer_than_usual,
@@ -87,21 +87,15 @@ class Verl(JsonLines):
         from advsweep.logs.rollout_metrics import DumpMetrics, metrics_of_dump
 
         notes: list[str] = []
+        left_out: Counter[str] = Counter()
         theirs = _read_settings(files.settings, notes)
         config = _config(theirs)
-        given = options.settings_of(files.source)
-        success_at = success_reward(given)
-        left_out: Counter[str] = Counter()
+        settings = options.settings_of(files.source)
+        success_at = success_reward(settings)
         dump = DumpMetrics()
-        if rollout_files := files.dumps["rollouts"]:
-            reading = RolloutNotes(left_out=left_out)
-            rollouts: list[RolloutStep] = []
-            for file in rollout_files:
-                try:
-                    rollouts += read_rollouts(file, notes=reading)
-                except ConfigError:  # A damaged file does not hide the others.
-                    left_out["dumps without a rollout that can be read"] += 1
-            dump = metrics_of_dump(rollouts, merged(config, given), success_at=success_at)
+        if files.dumps["rollouts"]:
+            rollouts = _read_dumps(files.dumps["rollouts"], left_out)
+            dump = metrics_of_dump(rollouts, merged(config, settings), success_at=success_at)
         config |= {key: size for key, size in dump.sizes.items() if key not in config}
         evaluations = problem_counts(files.dumps["validation"], success_at, left_out)
         samples = Counter[int]()
@@ -120,26 +114,50 @@ class Verl(JsonLines):
             notes += missing_steps(steps, dump.rollouts)
         if not theirs:
             notes.append("there are no settings (.hydra/config.yaml); --set adds what is known")
-        known = merged(config, given)
-        prompts, size = known.get("prompts_per_step"), known.get("group_size")
-        is_filtered = value_at(theirs, "algorithm.filter_groups.enable") is True
-        found = {step: dict(values) for step, values in dump.steps}
-        for step, values in logged:
-            is_step = "critic/score/mean" in values and not is_filtered
-            if is_step and isinstance(prompts, int) and isinstance(size, int):
-                # Every generated rollout is trained on.
-                own = found.setdefault(step, {})
-                own.setdefault(ROLLOUT_COST, 1.0)
-                if (length := values.get("response_length/mean")) is not None:
-                    own.setdefault(TOKEN_COST, length * prompts * size)
+        of_dump = {step: dict(values) for step, values in dump.steps}
+        # Otherwise every generated rollout is trained on.
+        if value_at(theirs, "algorithm.filter_groups.enable") is not True:
+            _add_costs(of_dump, logged, merged(config, settings))
         return ImportedRun(
             source=files.source,
             config=config,
-            steps=options.names.combine(logged, found),
+            steps=options.names.combine(logged, of_dump),
             evaluations=evaluations,
             left_out=left_out,
             notes=notes,
         )
+
+
+def _read_dumps(files: Iterable[Path], left_out: Counter[str]) -> list[RolloutStep]:
+    """Return the steps of dumps, a file each."""
+    notes = RolloutNotes(left_out=left_out)
+    rollouts: list[RolloutStep] = []
+    for file in files:
+        try:
+            rollouts += read_rollouts(file, notes=notes)
+        except ConfigError:  # A damaged file does not hide the others.
+            left_out["dumps without a rollout that can be read"] += 1
+    return rollouts
+
+
+def _add_costs(
+    by_step: dict[int, dict[str, float]],
+    logged: Iterable[LoggedStep],
+    sizes: Mapping[str, Any],
+) -> None:
+    """Add the costs of the logged training steps that have none; all of their rollouts count."""
+    prompts = sizes.get("prompts_per_step")
+    size = sizes.get("group_size")
+    if not isinstance(prompts, int) or not isinstance(size, int):
+        return
+    for step, values in logged:
+        if "critic/score/mean" not in values:
+            continue
+        of_step = by_step.setdefault(step, {})
+        of_step.setdefault(ROLLOUT_COST, 1.0)
+        length = values.get("response_length/mean")
+        if length is not None:
+            of_step.setdefault(TOKEN_COST, length * prompts * size)
 
 
 @dataclass
@@ -219,28 +237,44 @@ def _read_settings(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _config(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of the run: our keys, and those of theirs that have none of ours."""
-    ours = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in _TABLE["keys"]}
+    our_keys = {"estimator", "backend", "rows"} | {key.partition(".")[0] for key in _TABLE["keys"]}
     # Of theirs, a node called as one of ours would be taken for it: a backend, a model.
-    config = {key: value for key, value in theirs.items() if key not in ours}
+    config = {key: value for key, value in theirs.items() if key not in our_keys}
     translated = [*_TABLE["keys"].values(), *_OF_ESTIMATOR]
     config = _without(config, frozenset([*_TABLE["of_one_run"], *translated]))
-    for ours, their_key in _TABLE["keys"].items():
+    for key, their_key in _TABLE["keys"].items():
         value = value_at(theirs, their_key)
-        # null and -1 stand for no value, ${...} for one elsewhere.
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        is_text = isinstance(value, str) and value and "${" not in value
-        if is_text or (is_number and value >= 0):
-            assign(config, ours, value)
-    name, own = (value_at(theirs, f"algorithm.{key}") for key in ("adv_estimator", _OURS))
-    if name == _OURS and isinstance(own, dict) and isinstance(own.get("name"), str):
-        config["estimator"] = own
-    elif isinstance(name, str):
-        known = _TABLE["estimators"].get(name, {})
-        scaled = value_at(theirs, "algorithm.norm_adv_by_std_in_grpo") is not False
-        chosen = known.get("scaled") if scaled or "unscaled" not in known else known["unscaled"]
-        # A name of theirs must not stand for an estimator of ours with other numbers.
-        config["estimator"] = dict(chosen) if chosen else {"name": f"verl_{name}"}
+        if _is_set(value):
+            assign(config, key, value)
+    estimator = _estimator(theirs)
+    if estimator is not None:
+        config["estimator"] = estimator
     return config
+
+
+def _is_set(value: Any) -> bool:
+    """Return whether a setting has a value: null and -1 stand for none, ${...} for another's."""
+    if isinstance(value, str):
+        return value != "" and "${" not in value
+    return is_number(value) and value >= 0
+
+
+def _estimator(theirs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the node of the estimator; None if the settings name none."""
+    name = value_at(theirs, "algorithm.adv_estimator")
+    node = value_at(theirs, f"algorithm.{_OURS}")
+    if name == _OURS and isinstance(node, dict) and isinstance(node.get("name"), str):
+        return node
+    if not isinstance(name, str):
+        return None
+    variants = _TABLE["estimators"].get(name, {})
+    is_scaled = value_at(theirs, "algorithm.norm_adv_by_std_in_grpo") is not False
+    if is_scaled or "unscaled" not in variants:
+        chosen = variants.get("scaled")
+    else:
+        chosen = variants["unscaled"]
+    # A name of theirs must not stand for an estimator of ours with other numbers.
+    return dict(chosen) if chosen else {"name": f"verl_{name}"}
 
 
 def _without(node: Mapping[Any, Any], keys: frozenset[str], above: str = "") -> dict[str, Any]:

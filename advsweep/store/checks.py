@@ -28,6 +28,8 @@ from advsweep.store.records import Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, is_whole, shown
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from advsweep.store.store import Store
 
 # Maximum depth of a JSON value.
@@ -94,35 +96,51 @@ def check_store(store: Store, connection: sa.Connection) -> None:
         StoreError: the first value that advsweep cannot have written.
     """
     why = find_damage(connection) if store.file is not None else None
-    for table, (query, check) in _CHECKS.items() if why is None else ():
-        what = table.name
-        try:
-            for row in connection.execute(query):
-                values = row._asdict()
-                if "id" in values:
-                    what = f"{table.name} {shown(values['id'])}"
-                for column in table.columns:
-                    name, value = column.name, values[column.name]
-                    if isinstance(column.type, sa.JSON):
-                        kind = list if str(column) in LISTS else dict
-                        fits = isinstance(value, kind) or (value is None and bool(column.nullable))
-                        _require(fits and _is_json(value), name, f"a JSON {kind.__name__}", values)
-                    elif name in _VALUES:
-                        is_sound, expected = _VALUES[name]
-                        _require(is_sound(value), name, expected, values)
-                if check is not None:
-                    check(values)
-        except StoreError as error:
-            why = f"{what}: {error}"
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
-            why = f"{what}: a value cannot be read ({shown(str(error))})"
-        if why is not None:
-            break
+    if why is None:
+        findings = (_find_wrong_row(connection, table) for table in _CHECKS)
+        why = next((finding for finding in findings if finding is not None), None)
     if why is not None:
         raise StoreError(
             f"{store.name} cannot be merged: {why}; it is damaged, or another program wrote it: "
             "take another copy of it"
         )
+
+
+def _find_wrong_row(connection: sa.Connection, table: sa.Table) -> str | None:
+    """Return what is wrong with the first row of a table that advsweep cannot have written."""
+    query, check = _CHECKS[table]
+    what = table.name
+    try:
+        for row in connection.execute(query):
+            values = row._asdict()
+            if "id" in values:
+                what = f"{table.name} {shown(values['id'])}"
+            for column in table.columns:
+                _check_value(column, values)
+            if check is not None:
+                check(values)
+    except StoreError as error:
+        return f"{what}: {error}"
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        return f"{what}: a value cannot be read ({shown(str(error))})"
+    return None
+
+
+def _check_value(column: sa.Column[Any], row: Mapping[str, Any]) -> None:
+    """Check the value of a column in a row.
+
+    Raises:
+        StoreError: advsweep does not write such a value.
+    """
+    name = column.name
+    if isinstance(column.type, sa.JSON):
+        kind = list if str(column) in LISTS else dict
+        is_absent = row[name] is None and bool(column.nullable)
+        fits = isinstance(row[name], kind) or is_absent
+        _require(fits and _is_json(row[name]), name, f"a JSON {kind.__name__}", row)
+    elif name in _VALUES:
+        is_sound, expected = _VALUES[name]
+        _require(is_sound(row[name]), name, expected, row)
 
 
 def _is_json(value: Any) -> bool:
@@ -208,17 +226,23 @@ def _check_evaluation(row: Mapping[str, Any]) -> None:
     fits = fits and all(_is_answer(answer, problems) for answer in answers)
     _require(fits, "answers", "a short list of answers to its problems", row)
     for key in (*COUNTS, *IN_NATS):
+        numbers = row[key]
         # Older stores lack the last of them.
-        if row[key] is not None:
-            fits = len(row[key]) == len(row["problems"]) and not bool((row[key] < 0).any())
+        if numbers is not None:
+            fits = len(numbers) == len(row["problems"]) and not bool((numbers < 0).any())
             _require(fits, key, "a number from 0 for each problem", row)
     _require(bool((row["c"] <= row["n"]).all()), "c", "no more than n", row)
-    if (of_right := row["right_counts"]) is not None:
-        # Sums of Python's integers, as the arrays' own might overflow.
-        sums = list(accumulate(of_right.tolist(), initial=0))
-        ends = list(accumulate(row["c"].tolist(), initial=0))
-        fits = set(ends) <= set(sums) and sums[-1] == ends[-1] and bool((of_right > 0).all())
+    if row["right_counts"] is not None:
+        fits = _add_up(row["right_counts"], row["c"])
         _require(fits, "right_counts", "counts that add up to c", row)
+
+
+def _add_up(parts: np.ndarray[Any, Any], wholes: np.ndarray[Any, Any]) -> bool:
+    """Return whether parts above 0, one whole after another, add up to the wholes."""
+    # Sums of Python's integers, as the arrays' own might overflow.
+    sums = list(accumulate(parts.tolist(), initial=0))
+    ends = list(accumulate(wholes.tolist(), initial=0))
+    return set(ends) <= set(sums) and sums[-1] == ends[-1] and bool((parts > 0).all())
 
 
 def _is_answer(answer: Any, problems: set[str]) -> bool:

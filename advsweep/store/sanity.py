@@ -1,4 +1,4 @@
-"""Doubts about stored runs: those that learned nothing, and those of several versions.
+"""Checks that runs learned something, and have one revision.
 
 A run learned nothing from its rewards if no step had an advantage other than 0. What counts is the
 share of groups with advantages, as every backend records it, and not the estimator: some
@@ -119,28 +119,40 @@ _SHORT = 8  # characters of a hash of code in a message
 def _mixed_sources(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Describe the plug-ins and programs that the runs have in several sources."""
     recorded = store.runs.sources([run.id for run in runs])
-    known = {
+    components = {
         (key, part["name"]): None for parts in recorded.values() for key, part in parts.items()
     }
-    found = []
-    for key, name in known:
-        by_digest: dict[str, list[RunRecord]] = {}
+    sentences = []
+    for key, name in components:
+        by_source: dict[str, list[RunRecord]] = {}
         for run in runs:
-            part = recorded.get(run.id, {}).get(key)
-            if part is not None and part["name"] == name:
-                by_digest.setdefault(str(part["digest"])[:_SHORT], []).append(run)
-            elif part is None and run.started and component_name(run.config, key) == name:
-                by_digest.setdefault("unknown source", []).append(run)
-        if len(by_digest) < 2:
+            source = _source_in(run, recorded.get(run.id, {}), key, name)
+            if source is not None:
+                by_source.setdefault(source, []).append(run)
+        if len(by_source) < 2:
             continue
         # The version of the newest run is the last one.
-        in_order = sorted(by_digest.items(), key=lambda pair: max(run.id for run in pair[1]))
+        in_order = sorted(by_source.items(), key=lambda pair: max(run.id for run in pair[1]))
         listed = ", ".join(
-            f"{digest} in {run_list(run.id for run in some)}" for digest, some in in_order
+            f"{source} in {run_list(run.id for run in some)}" for source, some in in_order
         )
         what = f"{title_of(key, name)} has several versions, whose results may differ"
-        found.append(f"{what}: {listed}; {_leave_out(in_order)}")
-    return found
+        sentences.append(f"{what}: {listed}; {_leave_out(in_order)}")
+    return sentences
+
+
+def _source_in(run: RunRecord, recorded: Mapping[str, Any], key: str, name: str) -> str | None:
+    """Return the source of a component that a run was trained with; None without the component.
+
+    Args:
+        recorded: the sources that the run recorded, by config key.
+    """
+    part = recorded.get(key)
+    if part is not None:
+        return str(part["digest"])[:_SHORT] if part["name"] == name else None
+    if run.started and component_name(run.config, key) == name:
+        return "unknown source"
+    return None
 
 
 def _mixed_commits(store: Store, runs: Sequence[RunRecord]) -> list[str]:

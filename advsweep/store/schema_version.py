@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from pathlib import Path
 
 from sqlalchemy import Column, Connection, Index, Table, inspect, text
 
@@ -61,26 +62,8 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
     """
     location = database.location
     name = location.name
-    absent = NoStoreError(
-        f"there is no store at {name}; run `advsweep run` first or name one with --store"
-    )
     if location.file is not None:
-        file = location.file
-        if file.is_dir():
-            raise StoreError(f"{name}: expected a file for the store, got a folder")
-        # SQLite would create the file.
-        if not create and not (os.path.exists(file) and os.path.getsize(file)):
-            raise absent
-        if not file.parent.is_dir():
-            raise StoreError(
-                f"{name}: the store cannot be made, as {file.parent} is no folder; make it "
-                "or name another place with --store"
-            )
-        if create:
-            # Readable by its owner alone; SQLite gives its other files the same mode. If the file
-            # exists or cannot be created, SQLite opens it or reports why.
-            with suppress(OSError):
-                os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
+        _prepare_file(location.file, name, create=create)
     with database.read() as connection:
         if location.file is None:
             check_encoding(connection, name)
@@ -88,7 +71,7 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
     if version == HEAD:
         return []
     if version is None and not create:
-        raise absent
+        raise _no_store(name)
     if version is not None and not upgrade:
         raise StoreError(
             f"{name}: its schema ({version}) is older than this advsweep's ({HEAD}); "
@@ -106,6 +89,39 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
         connection.execute(text(_CREATE_VERSION))
         connection.execute(text(f"INSERT INTO alembic_version VALUES ('{HEAD}')"))
         return []
+
+
+def _no_store(name: str) -> NoStoreError:
+    return NoStoreError(
+        f"there is no store at {name}; run `advsweep run` first or name one with --store"
+    )
+
+
+def _prepare_file(file: Path, name: str, *, create: bool) -> None:
+    """Refuse a file that cannot be a store; create it if that is allowed.
+
+    Args:
+        name: how messages call the store.
+
+    Raises:
+        NoStoreError: it does not exist or is empty, and `create` is False.
+        StoreError: it is a folder, or in none.
+    """
+    if file.is_dir():
+        raise StoreError(f"{name}: expected a file for the store, got a folder")
+    # SQLite would create the file.
+    if not create and not (os.path.exists(file) and os.path.getsize(file)):
+        raise _no_store(name)
+    if not file.parent.is_dir():
+        raise StoreError(
+            f"{name}: the store cannot be made, as {file.parent} is no folder; make it "
+            "or name another place with --store"
+        )
+    if create:
+        # Readable by its owner alone; SQLite gives its other files the same mode. If the file
+        # exists or cannot be created, SQLite opens it or reports why.
+        with suppress(OSError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
 def read_version(location: Location, connection: Connection) -> str | None:
