@@ -1,4 +1,7 @@
-"""The bandit backend: trains softmax policies over behaviours, one run or many together."""
+"""The bandit backend: trains softmax policies over behaviours, one run or many together.
+
+Lists and plans import this module, so what needs torch is imported in the methods that train.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from advsweep.backends import training_loop
 from advsweep.backends.bandit.options import BanditOptions
-from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.base import BATCH_FIELDS, Backend, Can, StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.identity import hash_json
@@ -21,6 +22,7 @@ from advsweep.tasks.bandit import BanditTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from advsweep.backends.bandit.stack import BanditStack
     from advsweep.backends.base import Run
     from advsweep.backends.reporter import Reporter
     from advsweep.tasks.base import Sampler, Task
@@ -107,6 +109,8 @@ class BanditBackend(BanditOptions, Backend):
         return self.stack
 
     def train_together(self, members: Sequence[StackMember]) -> None:
+        from advsweep.backends import training_loop
+
         training_loop.train_together(members, self._stack)
 
     def change_norms(
@@ -124,6 +128,8 @@ class BanditBackend(BanditOptions, Backend):
         return [errors.get(index) or stack.change_norm(index) for index in range(len(runs))]
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:
+        from advsweep.backends.bandit.stack import BanditStack
+
         return BanditStack(runs, self)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:

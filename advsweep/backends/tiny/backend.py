@@ -1,4 +1,7 @@
-"""The tiny backend: trains a transformer of 100,000 parameters on one CPU core."""
+"""The tiny backend: trains a transformer of 100,000 parameters on one CPU core.
+
+Lists and plans import this module, so what needs torch is imported in the methods that train.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-
-from advsweep.backends import training_loop
 from advsweep.backends.base import BATCH_FIELDS, Backend, Can
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.models import TinyModel
-from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.options import TinyOptions
-from advsweep.backends.tiny.sampling import TinySampler
-from advsweep.backends.tiny.trainer import WEIGHTS_FILE, TinyTrainer
-from advsweep.backends.tiny.weights import Weights, export_folder, flatten, from_bytes
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.reporter import Reporter
+    from advsweep.backends.tiny.weights import Weights
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -76,6 +73,12 @@ class TinyBackend(TinyOptions, Backend):
         return self.threads
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
+        import torch
+
+        from advsweep.backends import training_loop
+        from advsweep.backends.tiny import pretraining
+        from advsweep.backends.tiny.trainer import TinyTrainer
+
         model, task = _parts(run)
         torch.set_num_threads(self.threads)
         try:
@@ -87,6 +90,11 @@ class TinyBackend(TinyOptions, Backend):
     def change_norms(
         self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
     ) -> list[float | Exception]:
+        import torch
+
+        from advsweep.backends.tiny import pretraining
+        from advsweep.backends.tiny.trainer import TinyTrainer
+
         torch.set_num_threads(self.threads)
         norms: list[float | Exception] = []
         for run in runs:
@@ -105,6 +113,12 @@ class TinyBackend(TinyOptions, Backend):
         return norms
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
+        import torch
+
+        from advsweep.backends.tiny import pretraining
+        from advsweep.backends.tiny.sampling import TinySampler
+        from advsweep.backends.tiny.weights import flatten
+
         model, trained = _parts(run)
         target = task or trained
         if (
@@ -123,14 +137,22 @@ class TinyBackend(TinyOptions, Backend):
         return TinySampler(flatten(weights, model), model, target, flatten(base, model), top_p)
 
     def base_key(self, run: Run) -> str:
+        from advsweep.backends.tiny import pretraining
+
         return pretraining.base_key(*_parts(run))
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
+        from advsweep.backends.tiny.weights import export_folder
+
         model, task = _parts(run)
         weights = self._weights(run, directory, step)
         export_folder(target, weights, model, task, temperature=run.generation.temperature)
 
     def _weights(self, run: Run, directory: Path, step: int) -> Weights:
+        from advsweep.backends.tiny import pretraining
+        from advsweep.backends.tiny.trainer import WEIGHTS_FILE
+        from advsweep.backends.tiny.weights import from_bytes
+
         if step == 0:
             return pretraining.base_weights(*_parts(run))
         checkpoint = Checkpoints(directory, run.identity).load(step)
