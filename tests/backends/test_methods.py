@@ -32,11 +32,9 @@ def method(request):
 
 def test_every_preset_names_its_axes_and_its_source(method):
     text = METHODS[method].read_text(encoding="utf-8")
-    package, first, *_ = text.splitlines()
-    assert package == "# @package _global_"
-    assert first.startswith("# ")
-    assert SOURCES.search(text)
+    assert text.startswith("# @package _global_\n")
     content = yaml.safe_load(text)
+    assert SOURCES.search(content.pop("description"))
     chosen = [key for entry in content.pop("defaults") for key in entry]
     assert sorted(chosen) == [f"override /{axis}" for axis in AXES]
     # Group size, learning rate and the like are no part of a method.
