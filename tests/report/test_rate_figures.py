@@ -236,7 +236,7 @@ def test_entropies_of_equal_numbers_of_samples_are_compared(lab: Any) -> None:
         for step, solved in ((5, (2, 2)), (10, (3, 1)), (15, (3, 3))):
             lab.evaluate(run, f"{rate}@{step}", step, solved, n=4)
     chart = chart_of(lab, "frontier")
-    assert chart.panels[0].y_label == "entropy/right"
+    assert chart.panels[0].y_label == "entropy/right, nats"
     assert {record["step"] for record in chart.records} == {5, 10, 15, None}
     assert "Only evaluations of 4 samples per problem" in chart.caption.replace("\n", " ")
     # pass@k does not depend on the number of samples.

@@ -1,7 +1,8 @@
 """Labels: how keys and rows are called in tables, figures, claims and the page.
 
 The only place where the name of a row or an arm is made; that of a column is made by
-`columns.parse_column`, from the labels that its source has.
+`columns.parse_column`, from the labels that its source has, and that of an axis by
+`figures.axes.label_axis`.
 """
 
 from __future__ import annotations

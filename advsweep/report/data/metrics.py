@@ -39,6 +39,7 @@ class CatalogueEntry:
         better: which values are better.
         header: the short name in tables; empty for the name itself.
         end: that of the mean over the last steps.
+        axis: what the axis of a figure calls it; empty for the name itself.
         is_signed: whether a share is a difference, which may be below 0 or above 1.
         paper: the paper that defines it; empty if there is none.
     """
@@ -49,6 +50,7 @@ class CatalogueEntry:
     better: MetricDirection = MetricDirection.NEITHER
     header: str = ""
     end: str = ""
+    axis: str = ""
     is_signed: bool = False
     paper: str = ""
 

@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import ConfigError, FitError, ReportError
+from advsweep.names import ACR
 from advsweep.report.data.columns import find_outcome, parse_column
 from advsweep.report.data.labels import label_rows
 from advsweep.report.figures import chart
+from advsweep.report.figures.axes import label_axis
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle
 from advsweep.report.tables.comparison import LEVEL
@@ -192,7 +194,10 @@ def acr(data: FigureData) -> chart.Chart:
 
     It is AVSPO's regression.
     """
-    early, final = data.values(f"collapse/acr@first{FIRST}"), data.values(data.on_task("pass@1"))
+    collapse = f"{ACR}@first{FIRST}"
+    accuracy = data.on_task("pass@1")
+    early = data.values(collapse)
+    final = data.values(accuracy)
     styles = dict(map(data.point_style, data.rows))
     measured = [
         (data.point_style(row)[0], run)
@@ -251,8 +256,8 @@ def acr(data: FigureData) -> chart.Chart:
             chart.Panel(
                 title=title,
                 series=series,
-                x_label=f"ACR, mean over the first {FIRST} steps",
-                y_label="pass@1 after training",
+                x_label=label_axis(collapse),
+                y_label=label_axis(accuracy),
                 height=3.1,
             )
         ],

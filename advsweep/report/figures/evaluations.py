@@ -14,6 +14,7 @@ from advsweep.names import ANSWER_ENTROPY
 from advsweep.report.data.columns import MOST_OF_SAMPLES
 from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.figures import chart
+from advsweep.report.figures.axes import label_axis
 from advsweep.report.figures.data import EvaluatedRow, FigureData
 from advsweep.statistics import mean_over_problems
 from advsweep.statistics.pass_laws import PowerLaw, fit_pass_at_k
@@ -197,14 +198,17 @@ def diversity(data: FigureData) -> chart.Chart:
     table = chart.means(frame, "row", "metric").astype({"metric": object})
     found = {(r.row, r.metric): r for r in table.itertuples()}
     panels = []
-    for name, label in zip(names[1:], (f"pass@{k}", "answer entropy, nats"), strict=True):
+    for name in names[1:]:
         series = []
         for row in rows:
             x, y = found[row.label, names[0]], found[row.label, name]
             ends = {"low": [y.low], "high": [y.high], "x_low": [x.low], "x_high": [x.high]}
             one = chart.Series(row.label, row.style, [x.mean], [y.mean], chart.POINTS, **ends)
             series.append(one)
-        panels.append(chart.Panel(series=series, x_label="pass@1", y_label=label, height=2.9))
+        panel = chart.Panel(
+            series=series, x_label=label_axis(names[0]), y_label=label_axis(name), height=2.9
+        )
+        panels.append(panel)
     return chart.Chart(
         title=f"{data.name}: accuracy and diversity",
         notes=_seeds_note(rows, "intervals"),

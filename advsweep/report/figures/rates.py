@@ -31,6 +31,7 @@ from advsweep.report.data.evaluation_sources import (
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
+from advsweep.report.figures.axes import label_axis
 from advsweep.report.figures.data import ArmRows, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
 from advsweep.statistics import student_t_interval
@@ -146,7 +147,7 @@ def rate(data: FigureData, x: str | None = None, metric: str | None = None) -> c
             chart.Panel(
                 series=series,
                 x_label=key,
-                y_label=arms.metric,
+                y_label=label_axis(arms.metric),
                 x_scale="log" if values[0] > 0 else "linear",
                 x_ticks=ticks if len(ticks) <= _MOST_TICKS else None,
                 height=3.2,
@@ -229,10 +230,10 @@ def frontier(
         ],
         make_records=lambda: records,
         panels=[
-            chart.Panel(series=upper, y_label=metric, x_limits=x_limits, height=3.1),
+            chart.Panel(series=upper, y_label=label_axis(metric), x_limits=x_limits, height=3.1),
             chart.Panel(
                 series=lower,
-                x_label=_ACCURACY,
+                x_label=label_axis(_ACCURACY),
                 y_label="off the frontier",
                 x_limits=x_limits,
                 guides=[("y", 0.0)],
