@@ -75,12 +75,12 @@ class StorePart:
 
     def _require_sweep(self, connection: Connection, name: str) -> int:
         query = select(SWEEPS.c.id).where(SWEEPS.c.name == name)
-        found: int | None = connection.execute(query).scalar()
-        if found is None:
+        sweep_id: int | None = connection.execute(query).scalar()
+        if sweep_id is None:
             names = connection.execute(select(SWEEPS.c.name)).scalars().all()
             where = self._database.location.name
             raise NotFoundError(f"no sweep '{name}' in {where}; {nearest(name, names)}")
-        return found
+        return sweep_id
 
     def _require_run(self, connection: Connection, run_id: int) -> None:
         if connection.execute(select(RUNS.c.id).where(RUNS.c.id == run_id)).scalar() is None:

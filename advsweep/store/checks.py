@@ -69,8 +69,8 @@ def _fits(column: sa.Column[object]) -> str:
     if isinstance(kind, sa.JSON):
         expected = "array" if str(column) in LISTS else "object"
         # A nullable document is written as JSON's null.
-        known = f"json_type({name}) IN ('{expected}', 'null')"
-        return f"CASE WHEN json_valid({name}) THEN {known} END"
+        is_expected = f"json_type({name}) IN ('{expected}', 'null')"
+        return f"CASE WHEN json_valid({name}) THEN {is_expected} END"
     if isinstance(kind, sa.Enum):
         return f"{name} IN ({str(list(kind.enums))[1:-1]})"
     if isinstance(kind, sa.Boolean | sa.BigInteger):

@@ -76,10 +76,10 @@ class Evaluations(StorePart):
 
     def _require_id(self, connection: Connection, identity: str) -> int:
         query = select(EVALUATIONS.c.id).where(EVALUATIONS.c.identity == identity)
-        found: int | None = connection.execute(query).scalar()
-        if found is None:
+        evaluation_id: int | None = connection.execute(query).scalar()
+        if evaluation_id is None:
             raise NotFoundError(f"no evaluation {identity} in {self._database.location.name}")
-        return found
+        return evaluation_id
 
     def identities(self, run_id: int) -> set[str]:
         """Return the identities of the evaluations of a run."""
@@ -128,9 +128,9 @@ class Evaluations(StorePart):
     def find(self, identity: str, *, run_id: int | None = None, step: int = 0) -> EvaluationRecord:
         """Return an evaluation, as one of the weights of this run after `step` steps."""
         with self._database.read() as connection:
-            found = self._require_id(connection, identity)
-            parts = _read_fields(connection, [found])
-        return EvaluationRecord(run_id=run_id, step=step, **parts[found])
+            evaluation_id = self._require_id(connection, identity)
+            parts = _read_fields(connection, [evaluation_id])
+        return EvaluationRecord(run_id=run_id, step=step, **parts[evaluation_id])
 
     def remove_of_models(self, identities: Sequence[str]) -> None:
         """Remove evaluations of models without a run; `runs.remove` removes those of runs."""
@@ -148,19 +148,19 @@ class Evaluations(StorePart):
         query = select(EVALUATIONS.c.identity, EVALUATION_SAMPLES.c.answers)
         query = query.add_columns(PROBLEM_SETS.c.problems)
         query = query.join(EVALUATION_SAMPLES).join(PROBLEM_SETS)
-        found = {}
+        samples = {}
         for row in self._read_among(query, EVALUATIONS.c.identity, identities):
-            known = {name: (prompt, level) for name, prompt, level in row.problems}
-            found[row.identity] = [
+            texts = {name: (prompt, level) for name, prompt, level in row.problems}
+            samples[row.identity] = [
                 AnswerSample(
                     problem_id=answer["problem"],
-                    prompt=known[answer["problem"]][0],
-                    level=known[answer["problem"]][1],
+                    prompt=texts[answer["problem"]][0],
+                    level=texts[answer["problem"]][1],
                     **{key: answer[key] for key in ("answer", "length", "read", "reward")},
                 )
                 for answer in row.answers
             ]
-        return found
+        return samples
 
 
 def add_evaluation(

@@ -96,9 +96,9 @@ class Leases(StorePart):
             if self._patience.repeats:
                 # The commit of the first try may have taken effect although the connection broke.
                 # The second would claim another run, and nobody would train the first.
-                own = select(RUNS.c.id).where(RUNS.c.status == Status.RUNNING, *owned_by(owner))
-                own = own.where(RUNS.c.id.not_in(self.held)).limit(1)
-                row = connection.execute(own).one_or_none()
+                claimed = select(RUNS.c.id).where(RUNS.c.status == Status.RUNNING, *owned_by(owner))
+                claimed = claimed.where(RUNS.c.id.not_in(self.held)).limit(1)
+                row = connection.execute(claimed).one_or_none()
             row = row or connection.execute(locking.where(*waiting).limit(1)).one_or_none()
             if row is None:
                 # Last, since no query can tell which of their processes are alive. Rows of the

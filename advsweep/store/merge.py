@@ -103,9 +103,9 @@ def merge(
         rows = theirs.execute(select(_RUNS).order_by(_RUNS.c.id)).all()
         runs = [source.runs.to_record(row) for row in rows]
         decided = [merger.decide(run) for run in runs]
-        known = {sweep.name for sweep in target.sweeps.select()}
+        existing = {sweep.name for sweep in target.sweeps.select()}
         names = theirs.execute(select(tables.SWEEPS.c.name).order_by(tables.SWEEPS.c.id)).scalars()
-        merger.result.sweeps = [name for name in names if name not in known]
+        merger.result.sweeps = [name for name in names if name not in existing]
         for done, (row, run, (ours, action)) in enumerate(zip(rows, runs, decided, strict=True), 1):
             if action is MergeAction.REPLACED and not dry_run:
                 assert ours is not None

@@ -154,14 +154,15 @@ class Metrics(StorePart):
         """
         import numpy as np  # takes as long to import as the rest of `ls`
 
-        bounds = union_all(
-            *(
-                select(
-                    literal(i).label("place"), literal(a).label("first"), literal(b).label("last")
-                )
-                for i, (a, b) in enumerate(stretches)
+        selects = [
+            select(
+                literal(number).label("place"),
+                literal(first).label("first"),
+                literal(last).label("last"),
             )
-        ).subquery()
+            for number, (first, last) in enumerate(stretches)
+        ]
+        bounds = union_all(*selects).subquery()
         metric = select(METRICS.c.id).where(METRICS.c.name == name).scalar_subquery()
         # Each mean has a search of its own, as grouping would sort all points first.
         mean = select(func.avg(POINTS.c.value)).where(
@@ -172,15 +173,18 @@ class Metrics(StorePart):
         )
         query = select(RUNS.c.id, mean.scalar_subquery()).select_from(RUNS.join(bounds, true()))
         query = query.order_by(RUNS.c.id, bounds.c.place)
-        found: dict[int, Float[np.ndarray, " stretches"]] = {}
+        means_of_runs: dict[int, Float[np.ndarray, " stretches"]] = {}
         with self._database.read() as connection:
             for ids in chunks(sorted(run_ids)):
                 cursor = connection.execute(query.where(RUNS.c.id.in_(ids))).cursor
                 assert cursor is not None
                 rows = np.array(cursor.fetchall(), dtype=np.float64)
-                runs, means = rows.reshape(-1, len(stretches), 2).transpose(2, 0, 1)
-                found |= zip(runs[:, 0].astype(int).tolist(), means, strict=True)
-        return {run_id: own for run_id, own in found.items() if not np.isnan(own).all()}
+                by_run, means_of_rows = rows.reshape(-1, len(stretches), 2).transpose(2, 0, 1)
+                run_numbers = by_run[:, 0].astype(int).tolist()
+                means_of_runs |= zip(run_numbers, means_of_rows, strict=True)
+        return {
+            run_id: means for run_id, means in means_of_runs.items() if not np.isnan(means).all()
+        }
 
     def means(
         self,
@@ -207,12 +211,12 @@ class Metrics(StorePart):
         values: dict[int, list[float]] = defaultdict(list)
         for run_id, value in self._of_metric(query, run_ids, name):
             values[run_id].append(value)
-        found = {}
-        for run_id, own in values.items():
+        means = {}
+        for run_id, numbers in values.items():
             # Infinities of both signs have no mean.
             with contextlib.suppress(ValueError):
-                found[run_id] = math.fsum(own) / len(own)
-        return found
+                means[run_id] = math.fsum(numbers) / len(numbers)
+        return means
 
     def _of_metric(
         self, query: Select[Any], run_ids: Sequence[int], name: str
@@ -329,10 +333,10 @@ def write_points(
 
 def _by_run(rows: Iterable[Any]) -> dict[int, dict[str, float]]:
     """Return rows of a run, a name and a value as values by name of each run."""
-    found: dict[int, dict[str, float]] = {}
+    values: dict[int, dict[str, float]] = {}
     for run_id, name, value in rows:
-        found.setdefault(run_id, {})[name] = _from_stored(value)
-    return found
+        values.setdefault(run_id, {})[name] = _from_stored(value)
+    return values
 
 
 def _storable(value: float | None) -> float | None:

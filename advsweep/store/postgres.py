@@ -137,19 +137,19 @@ class _Connector:
 
     def __init__(self, url: URL, name: str, lock_seconds: float) -> None:
         self._name = name
-        given: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         for key, value in url.query.items():
             if key not in _PARAMETERS or not isinstance(value, str):
                 raise StoreError(
                     f"{name}: unknown parameter '{key}' of the URL, or one given twice; "
                     f"{nearest(key, _PARAMETERS)}"
                 )
-            given[key] = value
-        self._host = given.get("host") or url.host or "localhost"
+            parameters[key] = value
+        self._host = parameters.get("host") or url.host or "localhost"
         self._port = url.port or PORT
         # A Unix socket has no TLS.
-        self._tls = None if self._host.startswith("/") else _tls_context(given, name)
-        self._tls_optional = given.get("sslmode", "prefer") == "prefer"
+        self._tls = None if self._host.startswith("/") else _tls_context(parameters, name)
+        self._tls_optional = parameters.get("sslmode", "prefer") == "prefer"
         settings = {
             # As on SQLite, a power cut may take the last commits but damages nothing.
             "synchronous_commit": "off",
@@ -210,9 +210,9 @@ class _Connector:
         return sock
 
 
-def _tls_context(given: Mapping[str, str], name: str) -> ssl.SSLContext | None:
+def _tls_context(parameters: Mapping[str, str], name: str) -> ssl.SSLContext | None:
     """Return what the TLS parameters of a URL mean; None for no TLS."""
-    mode, root = given.get("sslmode", "prefer"), given.get("sslrootcert")
+    mode, root = parameters.get("sslmode", "prefer"), parameters.get("sslrootcert")
     if mode not in _TLS_MODES:
         expected = f"expected one of {', '.join(_TLS_MODES)}, got {mode!r}"
         raise StoreError(f"{name}: sslmode: {expected}")

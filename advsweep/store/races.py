@@ -17,6 +17,7 @@ from advsweep.store.records import Status
 
 if TYPE_CHECKING:
     from advsweep.statistics.racing import Standing
+    from advsweep.statistics.sequences import Look
     from advsweep.store.store import Store
 
 # The key of a sweep's spec.
@@ -42,7 +43,9 @@ class RaceRecord:
     def wanted(self) -> list[str]:
         """The runs so far, and those to train next."""
         pairs = zip(self.standings, self.runs, strict=True)
-        return [run for own, runs in pairs for run in runs[: max(own.seeds, own.wanted)]]
+        return [
+            run for standing, runs in pairs for run in runs[: max(standing.seeds, standing.wanted)]
+        ]
 
     @property
     def title(self) -> str:
@@ -87,24 +90,34 @@ class RaceRecord:
         Args:
             looks: only the last ones.
         """
-        found = [
-            {look.n: look for look in (own.to_baseline.looks if own.to_baseline else ())}
-            for own in self.standings
-        ]
-        finite = {n for own in found for n, look in own.items() if math.isfinite(look.high)}
+        looks_of_arms = [_looks_by_seeds(standing) for standing in self.standings]
+        finite = sorted(
+            {
+                seeds
+                for by_seeds in looks_of_arms
+                for seeds, look in by_seeds.items()
+                if math.isfinite(look.high)
+            }
+        )
+        shown = finite if looks is None else finite[-looks:]
+        baseline = self.names[0]
         rows = []
-        for name, own, known in zip(self.names, self.standings, found, strict=True):
-            end = ", racing" if own.is_racing else " at the end" if own.place == "open" else ""
+        for name, standing, by_seeds in zip(self.names, self.standings, looks_of_arms, strict=True):
             row = {
                 "arm": name,
-                "seeds": str(own.seeds),
-                f"to {self.names[0]}": own.to_baseline.verdict if own.to_baseline else "baseline",
-                "to the best": f"{own.place}{end}",
-                "difference": f"{known[max(known)].mean:+.3f}" if known else "",
+                "seeds": str(standing.seeds),
+                f"to {baseline}": "baseline",
+                "to the best": f"{standing.place}{_state_in_words(standing)}",
+                "difference": "",
             }
-            for n in sorted(finite)[-(looks or 0) :]:
-                look = known.get(n)
-                row[f"after {n} seeds"] = f"{look.low:+.3f} to {look.high:+.3f}" if look else ""
+            if standing.to_baseline is not None:
+                row[f"to {baseline}"] = standing.to_baseline.verdict
+            if by_seeds:
+                row["difference"] = f"{by_seeds[max(by_seeds)].mean:+.3f}"
+            for seeds in shown:
+                look = by_seeds.get(seeds)
+                text = f"{look.low:+.3f} to {look.high:+.3f}" if look else ""
+                row[f"after {seeds} seeds"] = text
             rows.append(row)
         return rows
 
@@ -113,6 +126,19 @@ class RaceRecord:
         pairs = zip(self.names, self.standings, strict=True)
         arms = [{"name": name, **asdict(standing)} for name, standing in pairs]
         return {**self.race.plain(), "arms": arms, "limits": self.limits}
+
+
+def _looks_by_seeds(standing: Standing) -> dict[int, Look]:
+    """Return the looks at an arm's difference to the baseline by their number of seeds."""
+    if standing.to_baseline is None:
+        return {}
+    return {look.n: look for look in standing.to_baseline.looks}
+
+
+def _state_in_words(standing: Standing) -> str:
+    if standing.is_racing:
+        return ", racing"
+    return " at the end" if standing.place == "open" else ""
 
 
 def read_race(store: Store, sweep: str) -> RaceRecord | None:
@@ -128,19 +154,19 @@ def read_race(store: Store, sweep: str) -> RaceRecord | None:
         runs = [[str(identity) for identity in arm["runs"]] for arm in node["arms"]]
     except (ConfigError, KeyError, TypeError):
         return None
-    if len(runs) < 2 or not runs[0] or len({len(own) for own in runs}) > 1:
+    if len(runs) < 2 or not runs[0] or len({len(seeds) for seeds in runs}) > 1:
         return None
     # It loads numpy, which `status` of other sweeps can do without.
     from advsweep.statistics.racing import judge_race
 
-    found = store.runs.by_identity(sweep)
-    done = [run.id for run in found.values() if run.status is Status.DONE]
+    stored = store.runs.by_identity(sweep)
+    done = [run.id for run in stored.values() if run.status is Status.DONE]
     measured = store.metrics.means(done, race.metric, last=1)
 
     def value(identity: str) -> float | None:
-        run = found.get(identity)
+        run = stored.get(identity)
         return None if run is None or not run.is_conclusive else measured.get(run.id, math.nan)
 
-    values = [[value(identity) for identity in own] for own in runs]
+    values = [[value(identity) for identity in seeds] for seeds in runs]
     standings = judge_race(values, margin=race.margin, alpha=race.alpha, lower=race.lower)
     return RaceRecord(race=race, names=names, runs=runs, standings=standings)

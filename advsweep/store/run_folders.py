@@ -86,8 +86,8 @@ def _identity_in(path: Path) -> str | None:
             manifest: Any = json.loads(file.read(_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
-    found = manifest.get("run") if isinstance(manifest, dict) else None
-    return found if is_hash(found) else None
+    identity = manifest.get("run") if isinstance(manifest, dict) else None
+    return identity if is_hash(identity) else None
 
 
 def claim_folder(folder: Path, identity: str) -> None:
@@ -109,8 +109,8 @@ def claim_folder(folder: Path, identity: str) -> None:
     # Folders of earlier versions have no manifest; those of their checkpoints name the run.
     checkpoints = folder.glob("checkpoints/step-*/manifest.json")
     owner = owner_of(folder)
-    found = {owner} if owner else set(map(_identity_in, checkpoints)) - {None}
-    if others := found - {identity}:
+    owners = {owner} if owner else set(map(_identity_in, checkpoints)) - {None}
+    if others := owners - {identity}:
         raise StoreError(
             f"{folder} belongs to the run {min(map(str, others))[:24]}, not to {identity[:24]}, "
             "whose folder has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another "

@@ -88,13 +88,13 @@ class Runs(StorePart):
         # Alone: on a server, two processes that add the same runs in other orders would deadlock.
         with self._database.write_alone() as connection:
             sweep_id = self._sweep_id(connection, sweep)
-            known = _latest_ids(connection, [run.identity for run in runs])
-            missing = [run for run in runs if run.identity not in known]
+            existing = _latest_ids(connection, [run.identity for run in runs])
+            missing = [run for run in runs if run.identity not in existing]
             put(connection, RUNS, [self._values(run, attempt=1) for run in missing])
             added = _latest_ids(connection, [run.identity for run in missing])
-            configs = {run.identity: dict(run.config) for run in runs if run.identity in known}
-            self._update_configs(connection, known.values(), configs)
-            latest = known | added
+            configs = {run.identity: dict(run.config) for run in runs if run.identity in existing}
+            self._update_configs(connection, existing.values(), configs)
+            latest = existing | added
             ids = [latest[run.identity] for run in runs]
             if sweep_id is not None:
                 append_runs(connection, sweep_id, ids)
@@ -166,8 +166,8 @@ class Runs(StorePart):
         plain = None if rule is None else dict(rule)
         query = select(RUNS.c.id, RUNS.c.stopping)
         with self._database.write() as connection:
-            known = rows_among(connection, query, RUNS.c.id, run_ids)
-            for ids in chunks([row.id for row in known if row.stopping != plain]):
+            rows = rows_among(connection, query, RUNS.c.id, run_ids)
+            for ids in chunks([row.id for row in rows if row.stopping != plain]):
                 change = update(RUNS).where(RUNS.c.id.in_(ids))
                 # None would become JSON's null instead of NULL.
                 connection.execute(change.values(stopping=null() if plain is None else plain))
@@ -228,8 +228,8 @@ class Runs(StorePart):
                 rows = [chosen[i] for i in ids if i in chosen]
                 # A run that is absent has another status or sweep, or does not exist.
                 absent = set(ids) - chosen.keys()
-                known = rows_among(connection, select(RUNS.c.id), RUNS.c.id, absent)
-                if missing := absent.difference(row.id for row in known):
+                existing = rows_among(connection, select(RUNS.c.id), RUNS.c.id, absent)
+                if missing := absent.difference(row.id for row in existing):
                     raise self._no_run(min(missing))
             else:
                 # No query can check leases, on which the difference of running and lost depends.
@@ -340,7 +340,7 @@ class Runs(StorePart):
         """
         query = select(RUNS.c.id, RUNS.c.environment[REVISIONS])
         rows = self._read_among(query, RUNS.c.id, run_ids)
-        return {run_id: own for run_id, own in rows if own is not None}
+        return {run_id: revisions for run_id, revisions in rows if revisions is not None}
 
     def sources(self, run_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Return the sources of each run's plug-ins or program, by config key.
@@ -350,13 +350,13 @@ class Runs(StorePart):
         """
         query = select(RUNS.c.id, RUNS.c.environment[SOURCES])
         rows = self._read_among(query, RUNS.c.id, run_ids)
-        return {run_id: own[PARTS] for run_id, own in rows if _is_sources(own)}
+        return {run_id: sources[PARTS] for run_id, sources in rows if _is_sources(sources)}
 
     def programs(self, run_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Return the repository that each run's program was started in; see `git_state`."""
         query = select(RUNS.c.id, RUNS.c.environment[PROGRAM])
         rows = self._read_among(query, RUNS.c.id, run_ids)
-        return {run_id: own for run_id, own in rows if isinstance(own, dict)}
+        return {run_id: program for run_id, program in rows if isinstance(program, dict)}
 
     def done_ids(self, identities: Iterable[str]) -> dict[str, int]:
         """Return the ids of completed runs by identity; of several attempts the last one."""
@@ -372,12 +372,12 @@ class Runs(StorePart):
         """
         query = select(RUNS.c.id, RUNS.c.identity, RUNS.c.environment[SOURCES].label("sources"))
         query = query.where(RUNS.c.started.is_not(None)).order_by(RUNS.c.id)
-        found: dict[str, list[int]] = {}
+        ids: dict[str, list[int]] = {}
         for row in self._read_among(query, RUNS.c.estimator, [*estimators]):
             is_recorded = _is_sources(row.sources)
             definition = row.sources[DEFINITION] if is_recorded else row.identity
-            found.setdefault(str(definition), []).append(row.id)
-        return found
+            ids.setdefault(str(definition), []).append(row.id)
+        return ids
 
     def _row(self, connection: Connection, run_id: int) -> AnyRow:
         row = connection.execute(_LIGHT_COLUMNS.where(RUNS.c.id == run_id)).one_or_none()
@@ -475,13 +475,13 @@ def _find_id(connection: Connection, key: str) -> int | None:
     if not _HEX.fullmatch(key):
         return None
     latest = select(RUNS.c.identity, func.max(RUNS.c.id)).where(RUNS.c.identity.startswith(key))
-    found = connection.execute(latest.group_by(RUNS.c.identity).limit(6)).all()
-    if len(found) > 1:
-        some = ", ".join(identity[: max(_SHOWN, len(key) + 2)] for identity, _ in found[:5])
+    matches = connection.execute(latest.group_by(RUNS.c.identity).limit(6)).all()
+    if len(matches) > 1:
+        some = ", ".join(identity[: max(_SHOWN, len(key) + 2)] for identity, _ in matches[:5])
         raise NotFoundError(
             f"'{key}' starts the identities of several runs ({some}); give more of it"
         )
-    return found[0][1] if found else None
+    return matches[0][1] if matches else None
 
 
 def _remove_rows(connection: Connection, run_ids: Sequence[int]) -> None:

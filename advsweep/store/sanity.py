@@ -76,14 +76,14 @@ def _shares(
     trained = store.metrics.means(run_ids, UTILISATION, first=first)
     # Of the rollouts that a step asks for: some policies draw many more than they train on.
     drawn = store.metrics.means(run_ids, ROLLOUT_COST, first=first)
-    found: dict[int, float | None] = {}
+    shares: dict[int, float | None] = {}
     for run_id in run_ids:
         if run_id in after:
             share = trained.get(run_id, 1.0) * drawn.get(run_id, 1.0)
-            found[run_id] = (1 - after[run_id]) * min(share, 1.0)
+            shares[run_id] = (1 - after[run_id]) * min(share, 1.0)
         else:
-            found[run_id] = 0.0 if trained.get(run_id) == 0 else None
-    return found
+            shares[run_id] = 0.0 if trained.get(run_id) == 0 else None
+    return shares
 
 
 # Characters of a config hash in conditions on `config_hash`.
@@ -158,25 +158,25 @@ def _source_in(run: RunRecord, recorded: Mapping[str, Any], key: str, name: str)
 def _mixed_commits(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     """Describe the replicates whose program was started in several states of its repository."""
     recorded = store.runs.programs([run.id for run in runs])
-    found = []
+    sentences = []
     for members in _replicates(run for run in runs if run.id in recorded):
         states: dict[str, list[int]] = {}
         for run in members:
             states.setdefault(name_state(recorded[run.id]), []).append(run.id)
         if len(states) > 1:
             listed = ", ".join(f"{state} in {run_list(ids)}" for state, ids in states.items())
-            found.append(
+            sentences.append(
                 f"the program of {members[0].estimator} was started in several states of its "
                 f"repository, with the same files: {listed}"
             )
-    return found
+    return sentences
 
 
 def _replicates(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
-    found: dict[str, list[RunRecord]] = {}
+    replicates: dict[str, list[RunRecord]] = {}
     for run in runs:
-        found.setdefault(run.config_hash, []).append(run)
-    return list(found.values())
+        replicates.setdefault(run.config_hash, []).append(run)
+    return list(replicates.values())
 
 
 def name_state(state: Mapping[str, Any]) -> str:
@@ -197,19 +197,19 @@ def _leave_out(in_order: Sequence[tuple[Any, Sequence[RunRecord]]]) -> str:
 def _mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
     recorded = store.runs.revisions([run.id for run in runs])
     # The config hash covers the revisions. Runs of earlier versions recorded none.
-    known = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
+    revisions = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
     raised = {
         (key, component_name(run.config, key)): None
         for run in runs
-        for key in known.get(run.config_hash, ())
+        for key in revisions.get(run.config_hash, ())
     }
-    found = []
+    sentences = []
     for key, name in raised:
         by_revision: dict[int, list[RunRecord]] = {}
         for run in runs:
-            trained = run.config_hash in known or run.started is not None
+            trained = run.config_hash in revisions or run.started is not None
             if trained and component_name(run.config, key) == name:
-                revision = known.get(run.config_hash, {}).get(key, 1)
+                revision = revisions.get(run.config_hash, {}).get(key, 1)
                 by_revision.setdefault(revision, []).append(run)
         if len(by_revision) > 1:
             in_order = sorted(by_revision.items())
@@ -218,8 +218,8 @@ def _mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[str]:
                 for revision, some in in_order
             )
             what = f"{key} '{name}' has several revisions, whose results differ"
-            found.append(f"{what}: {listed}; {_leave_out(in_order)}")
-    return found
+            sentences.append(f"{what}: {listed}; {_leave_out(in_order)}")
+    return sentences
 
 
 def component_name(config: Mapping[str, Any], key: str) -> str:
