@@ -189,12 +189,21 @@ def _replicates(
     for first, *others in replicates.values():
         of_first = dict(_leaves(first.config))
         leaves.append(of_first)
+        naming = _naming_part(first.config)
         # Equal hashes have equal results: what differs between them changes none.
         for run in others:
-            # Flattening takes most of the time, and replicates are nearly always alike.
-            if run.config != first.config:
+            # Flattening takes most of the time, and replicates nearly always differ in the seed
+            # only, which names no row.
+            if _naming_part(run.config) != naming:
                 free |= {key for key, value in _leaves(run.config) if of_first.get(key) != value}
     return replicates, [{k: v for k, v in leaf.items() if k not in free} for leaf in leaves]
+
+
+def _naming_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a config that `_leaves` reads; all of an imported one."""
+    if is_imported(config):
+        return config
+    return {key: config[key] for key in (*NODES, *NUMBERS, CONTROL) if key in config}
 
 
 def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
