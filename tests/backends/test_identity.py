@@ -13,6 +13,12 @@ SOURCE_OF_MINE = SourceCode.of({"mine.py": "0" * 64})
 PLUGIN = {"estimator": {"name": "mine", "revision": 1, SOURCE: SOURCE_OF_MINE.digest}, "steps": 3}
 
 
+def test_a_hash_is_of_the_json_text_with_sorted_keys() -> None:
+    # printf '{"a": 2, "b": 1}' | sha256sum
+    digest = "21501dbaf73f5223934d22283f01caff4132bc1de4a9550c1ed0dffeb397a323"
+    assert hash_json({"b": 1, "a": 2}) == digest
+
+
 def test_the_seed_is_in_the_identity_and_not_in_the_hash_of_replicates() -> None:
     settings = hash_settings(PLAIN, is_final=True)
     first, second = hashes_of(settings, 0), hashes_of(settings, 1)
