@@ -1,7 +1,8 @@
 """Import torch when it is first used, in commands that show what components are.
 
 The modules of estimators and objectives import torch, which takes two seconds of CPU time, and use
-nothing of it before they compute. Python 3.15 has `lazy import` for this (PEP 810).
+nothing of it before they compute. `importlib.util.LazyLoader` would execute torch as soon as a
+second module imports it. Python 3.15 has `lazy import` for this (PEP 810).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _NAME = "torch"
 def defer_torch() -> None:
     """Let `import torch` import nothing until an attribute or a submodule of it is used.
 
-    Has no effect if torch is imported already or is not installed.
+    Has no effect if torch is imported already or is not installed. Only for commands of one
+    thread: while one executes torch, another would see a part of it.
     """
     if _NAME in sys.modules:
         return
@@ -42,7 +44,7 @@ class _DeferredModule(ModuleType):
 
 
 class _SubmoduleFinder(MetaPathFinder):
-    """Executes torch before a submodule is imported, as `import torch.nn` does not ask for it."""
+    """Executes torch before a submodule is imported: `import torch.nn` uses no attribute of it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -71,9 +73,14 @@ class _ImportedLoader(Loader):
 def _execute(module: ModuleType) -> None:
     """Execute the code of torch; from then on it is a module like others."""
     module.__class__ = ModuleType
-    finders = [finder for finder in sys.meta_path if not isinstance(finder, _SubmoduleFinder)]
-    sys.meta_path[:] = finders
+    # A new list, as the import of a submodule is going through the present one.
+    sys.meta_path = [each for each in sys.meta_path if not isinstance(each, _SubmoduleFinder)]
     spec = module.__spec__
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        # As an import does: the next one must fail in the same way, and not find half of torch.
+        sys.modules.pop(_NAME, None)
+        raise

@@ -139,3 +139,29 @@ assert sys.meta_path == finders
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_torch_that_cannot_be_executed_fails_at_every_import(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("half = 1\nimport absent_library\n")
+    program = """
+from advsweep.cli.deferred_torch import defer_torch
+defer_torch()
+import torch
+for _ in range(2):
+    try:
+        import torch
+        torch.ones
+    except ModuleNotFoundError as error:
+        assert error.name == "absent_library"
+    else:
+        raise AssertionError
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
