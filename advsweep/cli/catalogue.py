@@ -111,47 +111,50 @@ def print_members(records: Records, how: options.ListFormat) -> None:
 
 def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Records:
     """Return members of a group with what they set and a description."""
-    records = []
-    for name in names:
-        record = {"name": name}
-        cls: type[Component] | None = None
-        if group not in PRESETS:
-            try:
-                cls = groups.registries[group].get(_component_name(groups, group, name))
-            except PluginError as error:  # must not hide the others
-                warn(str(error))
-        if group == "method":
-            config = groups.compose({group: name})
-            record |= {axis: config[axis] for axis in ("estimator", "objective", "rollout")}
-        elif group == "experiment":
-            config = groups.compose({group: name})
-            task, model = config["task"], config["model"]
-            record["task"] = task.get("title") or task["name"]
-            record["model"] = model.get("path") or model["name"]
-        elif group == "task":
-            task = groups.compose({group: name})[group]
-            verifier = task.get("verifier", getattr(cls, "verifier", ""))
-            record["data"] = task.get("data", "")
-            record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
-        record["description"] = groups.summary(group, name) or (summary_of(cls) if cls else "")
-        if group == "objective":
-            record["source"] = getattr(cls, "source", "")
-        records.append(record)
-    return records
+    return [_member_record(groups, group, name) for name in names]
 
 
-def _component_name(groups: ConfigGroups, group: str, member: str) -> str:
-    """Return the name of the component that a member of a group sets.
+def _member_record(groups: ConfigGroups, group: str, name: str) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": name}
+    cls: type[Component] | None = None
+    if group not in PRESETS:
+        try:
+            cls, _ = member_component(groups, group, name)
+        except PluginError as error:  # must not hide the others
+            warn(str(error))
+    if group == "method":
+        config = groups.compose({group: name})
+        record |= {axis: config[axis] for axis in ("estimator", "objective", "rollout")}
+    elif group == "experiment":
+        config = groups.compose({group: name})
+        task, model = config["task"], config["model"]
+        record["task"] = task.get("title") or task["name"]
+        record["model"] = model.get("path") or model["name"]
+    elif group == "task":
+        task = groups.compose({group: name})[group]
+        verifier = task.get("verifier", getattr(cls, "verifier", ""))
+        record["data"] = task.get("data", "")
+        record["verifier"] = str(verifier["name"] if isinstance(verifier, dict) else verifier)
+    record["description"] = groups.summary(group, name) or (summary_of(cls) if cls else "")
+    if group == "objective":
+        record["source"] = getattr(cls, "source", "")
+    return record
+
+
+def member_component(
+    groups: ConfigGroups, group: str, member: str
+) -> tuple[type[Component], Mapping[str, Any]]:
+    """Return the component that a member of a group names, and the fields that the member sets.
 
     Only a file that takes its component from its defaults list is composed, which takes a tenth of
     a second.
     """
+    registry = groups.registries[group]
     values = groups.member_values(group, member)
-    if "name" in values:
-        return str(values["name"])
-    if not values and member in groups.registries[group]:
-        return member
-    return str(groups.compose({group: member})[group]["name"])
+    has_no_file = not values and member in registry
+    if "name" not in values and not has_no_file:
+        values = groups.compose({group: member})[group]
+    return registry.get(values.get("name", member)), values
 
 
 def plugin_registries() -> dict[str, Registry[Any]]:
@@ -204,10 +207,11 @@ def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Rec
     if group not in groups.registries:
         hint = nearest(group, [*groups.registries, *PARTS, *OF_SWEEPS])
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
-    registry, rows = groups.registries[group], []
-    for member in registry.names() if name is None else [groups.member(group, name)]:
-        values = groups.member_values(group, member)
-        rows += rows_of(registry.get(values.get("name", member)), values, group)
+    members = groups.registries[group].names() if name is None else [groups.member(group, name)]
+    rows = []
+    for member in members:
+        component, values = member_component(groups, group, member)
+        rows += rows_of(component, values, group)
     return rows
 
 

@@ -46,6 +46,18 @@ objective:
 """
 
 
+def test_a_file_may_take_its_component_from_its_defaults_list(listed, tmp_path):
+    (tmp_path / "optimizer").mkdir()
+    text = "defaults: [pretrained, _self_]\nbeta1: 0.8\n"
+    (tmp_path / "optimizer" / "mine.yaml").write_text(text, encoding="utf-8")
+    options = ("--config-dir", str(tmp_path))
+    assert "mine" in {row["name"] for row in listed("list", "optimizers", *options)}
+    rows = {row["key"]: row for row in listed("describe", "optimizer=mine", *options)}
+    assert {row["of"] for row in rows.values()} == {"adamw"}
+    assert rows["optimizer.lr"]["default"] == 1e-6
+    assert rows["optimizer.beta1"]["default"] == 0.8
+
+
 @pytest.mark.slow
 def test_methods_are_listed_with_what_they_set(listed, tmp_path):
     found = {row["name"]: row for row in listed("list", "methods")}

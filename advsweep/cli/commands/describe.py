@@ -19,6 +19,7 @@ from advsweep.cli.catalogue import (
     PRESETS,
     group_rows,
     list_members,
+    member_component,
     print_members,
 )
 from advsweep.cli.completion import (
@@ -212,8 +213,7 @@ def _describe_options(
         if registry is not None:
             cls = registry.get(name)
         else:
-            values = groups.member_values(group, name)
-            cls = groups.registries[group].get(values.get("name", groups.member(group, name)))
+            cls, _ = member_component(groups, group, groups.member(group, name))
         echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
     print_listing(group_rows(groups, group, name), output_format, hidden=("of",))
 
