@@ -170,8 +170,8 @@ def _unpacked(file: Path, table: ParquetFile, weights: Iterable[str]) -> Iterato
     declared = sum(metadata.row_group(group).total_byte_size for group in groups)
     if declared > _MOST_BYTES or metadata.num_rows > _MOST_ROWS:
         raise too_large
-    known = table.schema_arrow.names
-    columns = [name for name in ("step", "prompt", "completion", "advantage") if name in known]
+    existing = table.schema_arrow.names
+    columns = [name for name in ("step", "prompt", "completion", "advantage") if name in existing]
     named = whole_step(file.stem.rpartition("_")[2])
     texts: dict[str, str] = {}
     unpacked = 0

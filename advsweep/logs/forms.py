@@ -125,7 +125,8 @@ def _rewards_of_prime_rl(trace: Mapping[str, Any]) -> Fields:
     reward = sum(map(mul, scores.values(), weights))
     if trace.get("ok") is not True:
         return dict.fromkeys([*trace["rewards"], "reward"])
-    return {**{name: scores.get(name) for name in trace["rewards"]}, "reward": reward}
+    rewards: Fields = {name: scores.get(name) for name in trace["rewards"]}
+    return rewards | {"reward": reward}
 
 
 def _of_nemo_rl(line: Fields) -> Iterator[Fields]:

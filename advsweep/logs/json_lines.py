@@ -22,23 +22,18 @@ from typing import Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError, first_of
 from advsweep.local_files import open_regular
-from advsweep.logs.base import (
-    whole_step,
-)
-from advsweep.logs.keys import (
-    Line,
-)
+from advsweep.logs.base import whole_step
+from advsweep.logs.keys import Line
 from advsweep.logs.lines import NO_STEP, PAIR_NAMES, PAIR_VALUES, Tag, TextLog
 from advsweep.logs.names import STEP, LoggedStep
 from advsweep.printable import printable_line
 from advsweep.text_files import GZIP, encoding_of, other_form, read_text, unpacked
 
 DAMAGED = "lines that are cut or damaged"
-
 _NOT_JSON = "lines that are not JSON"
-
 _INCOMPLETE = "incomplete lines"
 
+# Bytes of a JSON document.
 _MOST_DOCUMENT = 2**30
 
 # Bytes of a file that show whether it is one document.

@@ -236,7 +236,7 @@ def without_names_of_runs(
 
 
 def _tell_apart(configs: Iterable[Mapping[str, Any]], left_out: str) -> bool:
-    """Return whether no two configs have the same values of all keys but one."""
+    """Return whether any two configs still differ if one key is left out of both."""
     texts = [
         repr(sorted((name, str(value)) for name, value in config.items() if name != left_out))
         for config in configs

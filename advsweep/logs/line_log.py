@@ -12,10 +12,7 @@ from typing import IO, ClassVar
 
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular
-from advsweep.logs.base import (
-    Reader,
-    unreadable,
-)
+from advsweep.logs.base import Reader, unreadable
 from advsweep.logs.names import LoggedStep
 from advsweep.text_files import GZIP, encoding_of, other_form, unpacked
 

@@ -38,9 +38,7 @@ from advsweep.logs.names import STEP, step_names
 from advsweep.printable import printable_line
 
 NOT_WHOLE = f"lines whose step is no whole number from 0 to {LAST_STEP:,}"
-
 NO_STEP = "lines without a step"
-
 CUT_VALUES = "last values of a line without its end"
 
 # Runs of one file.
@@ -57,9 +55,7 @@ INDEX = "Unnamed: 0"
 
 # Columns of a table with a line per value: the name of the metric, and its value.
 PAIR_NAMES = ("metric", "metric_name", "tag", "key", "variable", "name")
-
 PAIR_VALUES = ("value", "metric_value")
-
 
 # The columns with their values that tell one run of a file apart.
 Tag = tuple[tuple[str, str], ...]

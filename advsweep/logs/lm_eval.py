@@ -260,8 +260,8 @@ def _metrics_in(row: Mapping[str, Any]) -> list[str]:
 
 def _is_value(value: Any) -> bool:
     """Return whether a value is a finite number, or one for each response."""
-    is_number = isinstance(value, (int, float)) and math.isfinite(value)
-    return is_number or isinstance(value, list)
+    is_finite = isinstance(value, (int, float)) and math.isfinite(value)
+    return is_finite or isinstance(value, list)
 
 
 def _results(path: Path) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def groups_of_rows(
     """Yield the rollouts of each row that has a step and a reward; count the others.
 
     Args:
-        weights: as `RolloutOptions.rewards`.
+        weights: as `rewards` of `read_rollouts`.
         completions: whether to read the texts of the rollouts.
     """
     texts: dict[str, str] = {}

@@ -92,12 +92,16 @@ def _sources(
     notes: RolloutNotes,
 ) -> Iterator[tuple[Path, Iterable[Fields], Mapping[str, float] | None]]:
     """Yield each file of a dump with its rows, and the weights of its rewards."""
+    files: Sequence[Path]
     if isinstance(path, Path):
         table_files = completion_tables(existing(path))
         if table_files:
             yield from read_tables(table_files, rewards, tables, notes)
             return
-    for file in _files_of(path) if isinstance(path, Path) else path:
+        files = _files_of(path)
+    else:
+        files = path
+    for file in files:
         yield file, _rows_of_lines(file, notes), rewards
 
 

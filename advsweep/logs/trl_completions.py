@@ -32,9 +32,9 @@ class Training:
     """What is known of a training without its completions.
 
     Attributes:
-        arguments: those that it was started with.
+        arguments: those of its `GRPOConfig`.
         settings: what the user says of it.
-        logged: what it logged.
+        logged: the metrics of each logged step.
     """
 
     arguments: Mapping[str, Any]
@@ -51,7 +51,7 @@ def read_completions(
     """Return the metrics of the rollouts that were trained on; add what they tell to the run.
 
     Args:
-        estimators: config nodes of those that TRL may have had.
+        estimators: config nodes of the estimators whose advantages TRL can have.
     """
     settings = training.settings
     logged = training.logged
@@ -186,17 +186,19 @@ def _weights(
 
 def _contradiction(
     logged: Sequence[LoggedStep],
-    found: Mapping[int, Mapping[str, float]],
+    by_step: Mapping[int, Mapping[str, float]],
     weights: Mapping[str, float],
     config: Mapping[str, Any],
 ) -> str:
     """Return a sentence if logged rewards are not the weighted sums of the reward functions."""
-    # Over several steps the means of the functions are logged, and completions of the last alone.
+    # Over several steps the trainer logs the means of the functions, but completions of the last
+    # step only.
     is_mean = config.get("logging_steps", 1) != 1
     for step, values in logged:
         parts = [values.get(f"rewards/{name}/mean", math.nan) for name in weights]
         ours = math.fsum(map(operator.mul, parts, weights.values()))
-        ours = ours if is_mean else found.get(step, {}).get(REWARD_MEAN, math.nan)
+        if not is_mean:
+            ours = by_step.get(step, {}).get(REWARD_MEAN, math.nan)
         total = values.get("reward", math.nan)
         if abs(ours - total) > 1e-4 * max(1, abs(total)):
             return (
@@ -209,15 +211,17 @@ def _contradiction(
 
 def _other_groups(
     logged: Sequence[LoggedStep],
-    found: Mapping[int, Mapping[str, float]],
+    by_step: Mapping[int, Mapping[str, float]],
     config: Mapping[str, Any],
 ) -> list[str]:
     """Return a sentence if the logged share of groups of equal rewards is another one."""
-    for step, values in logged if config.get("logging_steps", 1) == 1 else ():
-        own = found.get(step, {})
-        ours = own.get(ACR, math.nan)
+    if config.get("logging_steps", 1) != 1:
+        return []
+    for step, values in logged:
+        computed = by_step.get(step, {})
+        ours = computed.get(ACR, math.nan)
         theirs = values.get("frac_reward_zero_std", math.nan)
-        if not own.get(UNSCORABLE) and abs(ours - theirs) > 1e-6:
+        if not computed.get(UNSCORABLE) and abs(ours - theirs) > 1e-6:
             return [
                 f"collapse/acr of the completions is {ours:.6g} at step {step}, the trainer logged "
                 f"{theirs:.6g}: as with scale_rewards=batch, or with a prompt that comes again in "
