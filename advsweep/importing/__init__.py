@@ -285,8 +285,10 @@ class _RunWriter:
 
     def _compare(self, name: str, content: RunContent) -> None:
         """Note a run with the settings and the seed of another, or without a seed its values."""
-        key: object = dataclasses.replace(content, config={}).digest()
-        if content.seed is not None:
+        key: object
+        if content.seed is None:
+            key = dataclasses.replace(content, config={}).digest()
+        else:
             key = (config_hash(content.config), content.seed)
         first = self.first.setdefault(key, name)
         if first != name:
