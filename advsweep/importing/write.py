@@ -96,7 +96,7 @@ class RunContent:
 
     Attributes:
         source: names the run among all of its format; a path or an id.
-        config: as `settings.stored_config` returns it, with the seed if it is known.
+        config: as `stored_config` returns it, with the seed if it is known.
     """
 
     form: str
@@ -325,14 +325,14 @@ def write_run(
     Raises:
         StoreError: the database could not do it; nothing of the run is stored.
     """
-    # Alone: what is written follows from what exists.
+    digest = content.digest()
+    steps = content.steps()
     database = store.database
+    # Alone: what is written follows from what exists.
     with database.read() if context.dry_run else database.write_alone() as connection:
         query = select(RUNS.c.id, RUNS.c.step, RUNS.c.environment)
         query = query.where(RUNS.c.identity == content.identity, RUNS.c.attempt == 1)
         old = connection.execute(query).first()
-        digest = content.digest()
-        steps = content.steps()
         written = Written(
             action=_action(content, digest, old),
             run_id=None if old is None else old.id,
@@ -420,10 +420,11 @@ def _put_points(
     connection.execute(delete(POINTS).where(POINTS.c.run_id == run_id, stale))
     for name in sorted(content.curves, key=ids.__getitem__):
         numbers, values = content.curves[name]
-        points = zip(numbers.tolist(), values.tolist(), strict=True)
-        rows = [(ids[name], step, value) for step, value in points]
-        for start in range(0, len(rows), _CHUNK):
-            write_points(connection, run_id, rows[start : start + _CHUNK])
+        for start in range(0, len(numbers), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            points = zip(numbers[chunk].tolist(), values[chunk].tolist(), strict=True)
+            rows = [(ids[name], step, value) for step, value in points]
+            write_points(connection, run_id, rows)
 
 
 def _put_evaluations(connection: Connection, run_id: int, content: RunContent) -> None:
