@@ -108,7 +108,6 @@ _STARS = re.compile(r"\*\*")
 _SCIENTIFIC = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]*)?)[eE]([+-]?[0-9]{1,4})(?![\w.])")
 _SPACING = re.compile(WIDE_SPACE)
 _SPACING_BETWEEN = re.compile(rf"(?<=[0-9A-Za-z}})\]])\s*{WIDE_SPACE}\s*(?=[-0-9A-Za-z(\[\\])")
-_WORDS_AROUND = re.compile(r"\s*(?:\\text|\\mathrm|and\b|or\b|\()")
 _REPEATING = re.compile(
     r"(?P<whole>[0-9]+)\.(?P<fixed>[0-9]*)\\(?:overline|bar|dot)\s*\{(?P<period>[0-9]{1,20})\}"
 )

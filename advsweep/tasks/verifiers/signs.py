@@ -1,15 +1,15 @@
-r"""Signs of Unicode and commands of LaTeX that readers of numbers, formulas and letters know alike.
+r"""Characters of Unicode and commands of LaTeX that several readers of answers replace.
 
-Each reader writes them in its own notation: `math_notation` for math-verify, `number_notation` in
-ASCII.
+Each reader replaces them in its own way: `math_notation` for math-verify, `number_notation` by
+ASCII, `choice` to find letters.
 """
 
 from __future__ import annotations
 
 FULL_WIDTH = {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)}
-"""ASCII's signs by those of the same name that are as wide as Chinese characters."""
+"""The full-width forms of Unicode, each with the ASCII character that it is a form of."""
 
-# A full-width hyphen is a minus sign.
+# Readers of numbers and formulas list the full-width hyphen among their minus signs.
 FULL_WIDTH_BUT_MINUS = {wide: plain for wide, plain in FULL_WIDTH.items() if plain != "-"}
 
 THIN_SPACES = "\u00a0\u2007\u2008\u2009\u200a\u202f"
