@@ -424,7 +424,8 @@ def _listed_members(group: str, content: Any) -> Iterator[tuple[str, str]]:
             yield folder, name
         elif isinstance(entry, dict):
             for key, value in entry.items():  # such as `override /model@package: hf`
-                chosen_group, _, _ = str(key).rpartition("/")[2].partition("@")
+                _, _, group_and_package = str(key).rpartition("/")
+                chosen_group, _, _ = group_and_package.partition("@")
                 yield chosen_group, str(value)
 
 

@@ -411,7 +411,8 @@ def _gold(form: Form, rows: Rows, columns: Sequence[str], given: Given) -> tuple
     final = _final_answers(rows, free)
     readable = [column for column in final if _is_verifiable(rows, column, form, given.part)]
     if readable:
-        return readable[0], "" if form.options else _differing(readable, rows, given.part)
+        doubt = "" if form.options else _differing(readable, rows, given.part)
+        return readable[0], doubt
     worked = [column for column in named(free, WORKED) if _has_answers(rows, column)]
     if _share(rows, _ends_with_answer, form.question) >= _HALF:
         worked.append(form.question)
