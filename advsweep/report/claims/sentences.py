@@ -14,8 +14,8 @@ from advsweep.report.data.labels import name_group, short_keys, show_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes, unit_of
-from advsweep.report.tables.render import lay_out, show_difference
-from advsweep.report.tables.types import Difference, NoteKind, Report, count_states
+from advsweep.report.tables.render import lay_out, show_difference, show_values
+from advsweep.report.tables.types import Cell, Difference, NoteKind, Report, count_states
 from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table
 
 SAME = "same for every seed"
@@ -137,25 +137,20 @@ def lay_out_short(report: Report) -> Document:
     if not any(row.cells[outcome.name].n for row in report.rows for outcome in outcomes):
         document = lay_out(report)
         return Document(document.tables[:1], notes=document.notes, legend=document.legend)
-    collapse = [c for c in report.columns if c.name == "collapse/acr@end"]
+    columns = [*outcomes, *(c for c in report.columns if c.name == "collapse/acr@end")]
     keys = [key for key in report.keys if key != report.tuned]
-    own = {(d.row, d.column.name): d for d in report.primary}
+    differences = {(d.row, d.column.name): d for d in report.primary}
     sections: dict[bool, list[Line]] = {}
     for i, row in enumerate(report.rows):
-        names = tuple(show_key(row.group[k]) if k in row.group else "" for k in keys)
-        entries = []
-        for column in (*outcomes, *collapse):
-            difference = own.get((i, column.name))
-            is_significant = difference and judge_difference(difference) in _SIGNIFICANT
-            cell = row.cells[column.name]
-            number = f"{cell.mean:.3f}" if cell.n else NO_NUMBER
-            entries.append(Entry(f"{number}{'*' if is_significant else ' '}"))
-        first = own.get((i, outcomes[0].name))
-        entries.append(Entry(_shown(first) if first else ""))
-        sections.setdefault(row.is_untrained, []).append(
-            Line((*names, str(row.n)), tuple(entries)),
-        )
-    headers = [column.header.partition(" above ")[0] for column in (*outcomes, *collapse)]
+        names = (*show_values(row.group, keys), str(row.n))
+        entries = [
+            _short_entry(row.cells[column.name], differences.get((i, column.name)))
+            for column in columns
+        ]
+        first = differences.get((i, outcomes[0].name))
+        entries.append(Entry("" if first is None else _shown(first)))
+        sections.setdefault(row.is_untrained, []).append(Line(names, tuple(entries)))
+    headers = [column.header.partition(" above ")[0] for column in columns]
     table = Table(
         names=(*short_keys(keys).values(), "n"),
         columns=(*(f"{header} " for header in headers), f"Δ {headers[0]} [95 % interval]"),
@@ -165,10 +160,20 @@ def lay_out_short(report: Report) -> Document:
     return Document((table,), notes=(*describe_findings(report), *_rests_on(report)))
 
 
+def _short_entry(cell: Cell, difference: Difference | None) -> Entry:
+    """Write a mean, with a `*` if its difference to the baseline is significant."""
+    number = f"{cell.mean:.3f}" if cell.n else NO_NUMBER
+    if difference is not None and judge_difference(difference) in _SIGNIFICANT:
+        return Entry(f"{number}*")
+    return Entry(f"{number} ")
+
+
 def _rests_on(report: Report) -> list[str]:
     """Describe what the numbers of a short report are, in a line or two."""
     counts = sorted({row.n for row in report.rows if not row.is_untrained})
-    seeds = "-".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
+    seeds = str(counts[0]) if counts else "0"
+    if len(counts) > 1:
+        seeds += f"-{counts[-1]}"
     above = [c.header for c in report.outcomes if " above " in c.header]
     unit = unit_of(report)
     one = unit.removesuffix("s") if seeds == "1" else unit

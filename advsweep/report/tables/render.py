@@ -53,7 +53,7 @@ def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Tabl
     headings = [*keys, "rank", "n"] if report.ranks else [*keys, "n"]
     sections: dict[bool, list[Line]] = {}
     for i, row in enumerate(report.rows):
-        names = [*_names(row.group, keys)]
+        names = show_values(row.group, keys)
         if report.ranks:
             names.append(_show_rank(report.ranks.get(i)))
         names.append(str(row.n))
@@ -75,8 +75,9 @@ def _show_rank(rank: RankInterval | None) -> str:
     return str(rank.low) if rank.low == rank.high else f"{rank.low}-{rank.high}"
 
 
-def _names(group: Group, keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(show_key(group[key]) if key in group else "" for key in keys)
+def show_values(group: Group, keys: Sequence[str]) -> list[str]:
+    """Write the values that name a row; empty for a key that it does not have."""
+    return [show_key(group[key]) if key in group else "" for key in keys]
 
 
 def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
@@ -108,7 +109,7 @@ def _lay_out_part(report: Report, differences: Sequence[Difference]) -> Table:
     headings = [heading for heading in cells[0] if heading not in empty]
     sections: dict[str, list[Line]] = {}
     for d, entries in zip(differences, cells, strict=True):
-        names = (d.column.header, *_names(report.rows[d.row].group, keys))
+        names = (d.column.header, *show_values(report.rows[d.row].group, keys))
         line = Line(names, tuple(entries[heading] for heading in headings))
         sections.setdefault(d.column.name, []).append(line)
     return Table(
