@@ -19,7 +19,8 @@ from advsweep.report.figures.style import COLOURS, GREY, RowStyle
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.notes import describe_unknown_seeds
 from advsweep.report.tables.types import NoteKind
-from advsweep.statistics import regress
+from advsweep.statistics import Regression, regress
+from advsweep.store import RunRecord
 from advsweep.tasks.controls import AA
 from advsweep.writing import show
 
@@ -198,13 +199,12 @@ def acr(data: FigureData) -> chart.Chart:
     accuracy = data.on_task("pass@1")
     early = data.values(collapse)
     final = data.values(accuracy)
-    styles = dict(map(data.point_style, data.rows))
-    measured = [
-        (data.point_style(row)[0], run)
-        for row in data.rows
-        for run in row.runs
-        if run.id in early and run.id in final
-    ]
+    styles: dict[str, RowStyle] = {}
+    measured: list[tuple[str, RunRecord]] = []
+    for row in data.rows:
+        label, style = data.point_style(row)
+        styles[label] = style
+        measured += [(label, run) for run in row.runs if run.id in early and run.id in final]
     points = pd.DataFrame(
         {
             "row": [label for label, _ in measured],
@@ -214,10 +214,10 @@ def acr(data: FigureData) -> chart.Chart:
             "pass@1": [final[run.id] for _, run in measured],
         }
     )
-    xs, ys = points["acr"], points["pass@1"]
-    fit, refused = None, None
+    fit = None
+    refused = None
     try:
-        fit = regress(xs, ys)
+        fit = regress(points["acr"], points["pass@1"])
     except FitError as error:
         refused = str(error)
     fields = {
@@ -227,9 +227,11 @@ def acr(data: FigureData) -> chart.Chart:
         "refused": refused,
     }
     notes = ["a point for each run"]
-    if (shortest := min(run.steps for run in data.runs)) < FIRST:
+    shortest = min(run.steps for run in data.runs)
+    if shortest < FIRST:
         notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
-    series, title = [], ""
+    series = []
+    title = ""
     if fit is None:
         notes.append(f"no line: {refused}")
     else:
@@ -237,17 +239,11 @@ def acr(data: FigureData) -> chart.Chart:
             "line of least squares, with the 95 % band of its mean as of independent points; "
             "seeds of one row are alike, so that the band is narrower than it should be"
         )
-        pad = 0.03 * (max(xs) - min(xs))
-        places = np.linspace(min(xs) - pad, max(xs) + pad, 60)
-        band = fit.band(places)
-        series.append(chart.Series("", RowStyle(GREY, "o"), places, band[0], chart.FIT, *band[1:]))
-        r2, slope = fit.r_squared, fit.slope
-        title = (
-            f"R² = {r2.value:.2f} [{r2.low:.2f}, {r2.high:.2f}], slope {slope.value:.2f} "
-            f"[{slope.low:.2f}, {slope.high:.2f}], p = {fit.p_value:.2g}, {fit.n} runs"
-        )
-    for label, own in points.groupby("row", sort=False):
-        series.append(chart.Series(label, styles[label], own["acr"], own["pass@1"], chart.POINTS))
+        series.append(_line_of(fit, points["acr"]))
+        title = _describe_fit(fit)
+    for label, of_row in points.groupby("row", sort=False):
+        xs = of_row["acr"]
+        series.append(chart.Series(label, styles[label], xs, of_row["pass@1"], chart.POINTS))
     return chart.Chart(
         title=f"{data.name}: early collapse and final accuracy",
         notes=notes,
@@ -261,4 +257,21 @@ def acr(data: FigureData) -> chart.Chart:
                 height=3.1,
             )
         ],
+    )
+
+
+def _line_of(fit: Regression, xs: pd.Series[float]) -> chart.Series:
+    """Return the line of a regression with its band, a little beyond the points."""
+    pad = 0.03 * (max(xs) - min(xs))
+    places = np.linspace(min(xs) - pad, max(xs) + pad, 60)
+    line, low, high = fit.band(places)
+    return chart.Series("", RowStyle(GREY, "o"), places, line, chart.FIT, low=low, high=high)
+
+
+def _describe_fit(fit: Regression) -> str:
+    r2 = fit.r_squared
+    slope = fit.slope
+    return (
+        f"R² = {r2.value:.2f} [{r2.low:.2f}, {r2.high:.2f}], slope {slope.value:.2f} "
+        f"[{slope.low:.2f}, {slope.high:.2f}], p = {fit.p_value:.2g}, {fit.n} runs"
     )
