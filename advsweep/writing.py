@@ -374,21 +374,34 @@ def write_table(
     document = document.map_texts(printable_line)
     lines: list[str] = []
     for table in document.tables:
-        lines += [_style(table.title, 1 if styled else None), ""] if table.title else []
+        if table.title:
+            lines += [_style(table.title, 1 if styled else None), ""]
         if table.columns:
             parts = _fit(table, width, styled)
         else:
             parts = [_draw_listing(table, width if wrapped else None, styled)]
         for part in parts:
             lines += [*part, ""]
-    below = document.provenance or document.notes or document.legend
     words = _WORDS if styled else _SIGNS
     legend = [f"{words[mark]}: {text}" for mark, text in document.legend.items()]
-    for line in (*document.notes, *legend, *document.provenance):
-        options = {"break_long_words": False, "break_on_hyphens": False}
-        wrap = textwrap.TextWrapper(width, subsequent_indent="  ", **options)  # type: ignore[arg-type]
-        lines += wrap.wrap(line) if wrapped else [line]
-    return "\n".join(lines if below else lines[:-1]) + "\n"
+    sentences = [*document.notes, *legend, *document.provenance]
+    if not sentences:
+        # No empty line after the last table.
+        lines = lines[:-1]
+    for sentence in sentences:
+        lines += _wrap_sentence(sentence, width) if wrapped else [sentence]
+    return "\n".join(lines) + "\n"
+
+
+def _wrap_sentence(text: str, width: int) -> list[str]:
+    """Break a sentence between words, and indent the lines after the first."""
+    return textwrap.wrap(
+        text,
+        width,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _fit(table: Table, width: int, styled: bool) -> list[list[str]]:
