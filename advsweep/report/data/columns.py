@@ -137,12 +137,6 @@ class Column:
             return self.source
         return None
 
-    @property
-    def has_bootstrap_interval(self) -> bool:
-        """Whether a single evaluation has an interval over problems like its own."""
-        source = self.of_one_evaluation
-        return source is not None and source.has_bootstrap_interval
-
     def values(self, data: RunData, at: CutoffSteps | None = None) -> Mapping[int, float]:
         """Return the number of each run that has one, by the run's id.
 

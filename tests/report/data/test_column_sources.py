@@ -103,8 +103,9 @@ def test_a_source_by_its_name(text, source, label, direction, bounds):
 def test_what_a_column_needs(text, curve, evaluation, interval):
     column = parse_column(text)
     assert column.needs_training_curve is curve
-    assert (column.of_one_evaluation is not None) is evaluation
-    assert column.has_bootstrap_interval is interval
+    source = column.of_one_evaluation
+    assert (source is not None) is evaluation
+    assert (source is not None and source.has_bootstrap_interval) is interval
 
 
 CHOICES = st.builds(
