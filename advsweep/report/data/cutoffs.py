@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -239,8 +239,7 @@ def resolve_cutoff(data: RunData, at: Cutoff, hidden: Sequence[RunRecord] = ()) 
         ReportError: no run can be compared at the cutoff.
     """
     curves = _cutoff_curves(data, at, AT)
-    seen = [value for _, values in curves.values() for value in values if not math.isnan(value)]
-    if not seen:
+    if all(np.isnan(values).all() for _, values in curves.values()):
         raise ReportError(f"{AT} {at.text}: no run of the table recorded what it takes")
     origin = ""
     if at.value is None:
@@ -248,7 +247,7 @@ def resolve_cutoff(data: RunData, at: Cutoff, hidden: Sequence[RunRecord] = ()) 
         at = replace(at, value=least)
     steps = find_steps(data, at, AT)
     if not steps.usable:
-        why = steps.describe_gaps() if steps.gaps else _describe_range(seen)
+        why = steps.describe_gaps() if steps.gaps else _describe_range(curves.values())
         raise ReportError(f"{AT} {at.text}: {why}")
     assert at.value is not None
     if at.is_cost:
@@ -259,8 +258,10 @@ def resolve_cutoff(data: RunData, at: Cutoff, hidden: Sequence[RunRecord] = ()) 
     return ReportCutoff(at, steps, text)
 
 
-def _describe_range(seen: Sequence[float]) -> str:
-    bounds = f"they are from {min(seen):.6g} to {max(seen):.6g}"
+def _describe_range(curves: Iterable[Curve]) -> str:
+    """Say that no run comes to a cutoff, and between which values the curves are."""
+    values = np.concatenate([values for _, values in curves])
+    bounds = f"they are from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
     return f"no run of the table comes to it; {bounds}"
 
 
