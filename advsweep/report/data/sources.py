@@ -1,8 +1,8 @@
 """What a column is a number of: metrics of the training, stored analyses, and costs.
 
 `Source` is the contract of all kinds of columns; those of evaluations are in
-`evaluation_sources.py`. A source is a value: two columns of equal sources differ in their window
-and their cutoff alone.
+`evaluation_sources.py`. A source is a value: two columns of equal sources differ only in their
+window and their cutoff.
 """
 
 from __future__ import annotations

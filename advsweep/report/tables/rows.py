@@ -86,7 +86,7 @@ def make_rows(selection: Selection, measurements: Measurements, request: ReportR
     if request.rank is not None:
         listed, ranks = _rank(listed, visible, request.rank)
         texts.append(_describe_rank(request.rank, planned))
-    filled = frozenset(name for name, column in visible.items() if _has_numbers(listed, column))
+    filled = frozenset(name for name in visible if any(row.cells[name].n for row in listed))
     shown = measurements.columns
     if request.columns is None:
         shown = [column for column in shown if column.name in filled]
@@ -121,18 +121,17 @@ def _untrained_rows(
     if request.at is None:
         rows += base_rows(groups, evaluated, columns, label)
     for row, text in floor_rows(evaluated, columns, label):
-        if any(_has_numbers([row], column) for column in measurements.columns):
+        if _has_number(row, measurements.columns):
             rows.append(row)
             texts.append(text)
     if request.at is None:
-        for row in model_rows(evaluated, columns, label):
-            if any(_has_numbers([row], column) for column in measurements.columns):
-                rows.append(row)
+        models = model_rows(evaluated, columns, label)
+        rows += [row for row in models if _has_number(row, measurements.columns)]
     return rows, texts
 
 
-def _has_numbers(rows: Sequence[Row], column: Column) -> bool:
-    return any(row.cells[column.name].n for row in rows)
+def _has_number(row: Row, columns: Sequence[Column]) -> bool:
+    return any(row.cells[column.name].n for column in columns)
 
 
 def _choose_outcomes(selection: Selection, rows: Sequence[Row]) -> list[Column]:
