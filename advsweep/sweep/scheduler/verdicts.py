@@ -175,25 +175,25 @@ def judge_exit(record: RunRecord, exit: Exit, *, has_ended: bool, is_complete: b
 
 def _judge_recorded_end(record: RunRecord, exit: Exit, *, is_complete: bool) -> Verdict | None:
     """Decide by the end that a worker recorded; None if that is not the end of the run."""
-    match record.status, exit.kind:
-        case Status.DONE, kind if is_complete or kind is ExitKind.WELL:
+    match record.status:
+        case Status.DONE if is_complete or exit.kind is ExitKind.WELL:
             return End(EventKind.DONE)
-        case Status.DONE, kind if kind is not ExitKind.STOPPED or not _stopped_by_request(exit):
+        case Status.DONE if not _stopped_by_request(exit):
             # The training was complete before; only its evaluation failed.
             reason = f"evaluation: {exit.cause.reason}, see its log"
             return Fail(FailureCause(exit.cause.failure, reason))
-        case Status.PRUNED, _:
+        case Status.PRUNED:
             return End(EventKind.PRUNED, record.error or "")
-        case Status.FAILED, _:
+        case Status.FAILED:
             return Fail(recorded_cause(record))
-        case Status.INTERRUPTED, _ if _was_interrupted(record, exit):
+        case Status.INTERRUPTED if _was_interrupted(record, exit):
             return End(EventKind.INTERRUPTED, record.error or "")
     return None
 
 
 def _judge_missing_end(record: RunRecord, exit: Exit, *, has_ended: bool) -> Verdict:
     """Decide without an end that a worker recorded as the end of the run."""
-    if exit.kind is ExitKind.STOPPED and _stopped_by_request(exit):
+    if _stopped_by_request(exit):
         return End(EventKind.INTERRUPTED, record.error or "")
     is_stop = exit.is_stop or record.stop_requested
     if not exit.is_stack or is_stop or exit.kind is ExitKind.STORE_LOST:
@@ -207,8 +207,9 @@ def _judge_missing_end(record: RunRecord, exit: Exit, *, has_ended: bool) -> Ver
 
 
 def _stopped_by_request(exit: Exit) -> bool:
-    """Return whether the worker of a single run was stopped, and not for a limit alone."""
-    return not exit.is_stack and (exit.is_stop or not exit.is_limit)
+    """Return whether the worker of a single run was stopped, and not only for a limit."""
+    is_stopped_run = exit.kind is ExitKind.STOPPED and not exit.is_stack
+    return is_stopped_run and (exit.is_stop or not exit.is_limit)
 
 
 def _was_interrupted(record: RunRecord, exit: Exit) -> bool:
