@@ -34,8 +34,8 @@ class Signs:
     """What shows that an error belongs to a class of failures; any one of the signs suffices.
 
     Attributes:
-        classes: names of classes of errors, their subclasses included. Names, since libraries have
-            classes of their own with the same name.
+        classes: names of classes of errors, their subclasses included. Names, since several
+            libraries define such classes, each with the same name.
         numbers: numbers of errors of the system (`errno`).
         texts: parts of messages.
         texts_of: the kind of error whose message is searched for the texts.

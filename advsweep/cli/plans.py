@@ -216,7 +216,7 @@ def print_start(
     """Print on stderr what a plan trains, on what, and about how long it takes.
 
     Args:
-        is_stage: whether the plan has a part of its sweep's runs alone.
+        is_stage: whether the plan has only a part of its sweep's runs.
     """
     slots = max(1, min(jobs or plan.executor.capacity(), len(plan.runs)))
     stored = store.runs.select(newest_first=False)

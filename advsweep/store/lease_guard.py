@@ -56,7 +56,7 @@ class LeaseEvidence:
 
 
 def is_valid(evidence: LeaseEvidence) -> bool:
-    """Return whether a lease is valid; where nobody can know, it is."""
+    """Return whether a lease is valid; it is where the evidence does not suffice to say."""
     whole = LEASE.total_seconds()
     if -whole <= evidence.heartbeat_age <= whole:
         return True

@@ -65,7 +65,7 @@ class Runs(StorePart):
 
     A run is identified by its identity and attempt. A done run never changes: `new_attempt` adds
     a second record of the same identity. The status of a running run whose lease is over reads
-    as `LOST`, so that no record claims to run for ever.
+    as `LOST`, so that no record claims to be running when nothing runs it.
     """
 
     def add(self, runs: Sequence[NewRun], sweep: str | None = None) -> list[int]:

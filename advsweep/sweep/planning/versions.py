@@ -60,7 +60,7 @@ def describe_meeting(
     Args:
         records: all runs of the store.
         force: whether completed runs are trained again.
-        is_stage: whether it has a part of its sweep's runs alone, as a stage of a tuning.
+        is_stage: whether it has only a part of its sweep's runs, as a stage of a tuning.
     """
     changed = describe_changed_code(plan, store)
     replaced = replaced_runs(plan, records)

@@ -1,8 +1,11 @@
 """The states of a scheduler's runs: each run has one, so that it is in one place at a time.
 
-Queued -> Active -> Ended                       the usual way
-          Active -> Paused -> Queued            it failed and is retried
-Queued or Active -> Waiting -> Queued or Ended  another process trains it
+Queued -> Active -> Ended     the usual way
+Queued -> Ended               nothing of it is missing, it is not wanted, or it cannot be started
+Active -> Paused -> Queued    it failed and is retried
+Active -> Queued              its stack failed; it is trained again without the others
+Queued or Active -> Waiting   another process trains it
+Waiting -> Queued, Paused or Ended, by what that process has recorded
 """
 
 from __future__ import annotations
