@@ -173,7 +173,8 @@ def add_evaluation(
     import numpy as np  # takes as long to import as all else that `ls` needs
 
     problems = evaluation.problems
-    known = [p.right_counts for p in problems if p.right_counts is not None]
+    right_counts = [p.right_counts for p in problems if p.right_counts is not None]
+    has_all = len(right_counts) == len(problems)
     row = {
         "identity": evaluation.identity,
         "subject": evaluation.subject,
@@ -183,7 +184,7 @@ def add_evaluation(
         # The dtype makes NaN of None.
         **{name: np.array([getattr(p, name) for p in problems], float) for name in IN_NATS},
         **{name: np.array([getattr(p, name) for p in problems]) for name in COUNTS},
-        "right_counts": [*chain.from_iterable(known)] if len(known) == len(problems) else None,
+        "right_counts": [*chain.from_iterable(right_counts)] if has_all else None,
     }
     # The problem set has the prompt and the level.
     answers = [
@@ -255,9 +256,11 @@ def _read_fields(connection: Connection, ids: Iterable[int]) -> dict[int, dict[s
     # Each set of problems is read once: thousands of evaluations may share one.
     sets: dict[int, dict[str, Any]] = {}
     used = {row.problem_set_id for row in rows}
-    for found in rows_among(connection, select(PROBLEM_SETS), PROBLEM_SETS.c.id, used):
-        names, prompts, levels = zip(*found.problems, strict=True) if found.problems else ((),) * 3
-        sets[found.id] = {
+    for problem_set in rows_among(connection, select(PROBLEM_SETS), PROBLEM_SETS.c.id, used):
+        names, prompts, levels = (), (), ()
+        if problem_set.problems:
+            names, prompts, levels = zip(*problem_set.problems, strict=True)
+        sets[problem_set.id] = {
             "problem_ids": names,
             "prompts": prompts,
             "levels": np.array(levels, np.int64),

@@ -173,8 +173,8 @@ class Leases(StorePart):
         """
         assert status in ENDS, status
         with self._database.write() as connection:
-            own = (RUNS.c.id == run_id, RUNS.c.status == status, *owned_by(self.held[run_id]))
-            ended = select(RUNS.c.id).where(*own)
+            ended = select(RUNS.c.id).where(RUNS.c.id == run_id, RUNS.c.status == status)
+            ended = ended.where(*owned_by(self.held[run_id]))
             # The first try of a repeated call may have recorded this end, and with it given the
             # lease up; the second must not report it as lost.
             if not (self._patience.repeats and connection.execute(ended).scalar() is not None):

@@ -186,12 +186,16 @@ class _Merger:
             for table in of_progress:
                 connection.execute(delete(table).where(table.c.run_id == run_id))
         metrics = metric_ids(connection, self._names.values())
-        for table in (tables.ANALYSES, *(() if action is MergeAction.KEPT else of_progress)):
-            found = self._theirs.execute(select(table).where(table.c.run_id == row.id))
-            rows = [{**each._mapping, "run_id": run_id} for each in found]
-            # Each store numbers its metrics itself.
-            for each in rows if "metric_id" in table.c else ():
-                each["metric_id"] = metrics[self._names[each["metric_id"]]]
+        copied = [tables.ANALYSES]
+        if action is not MergeAction.KEPT:
+            copied += of_progress
+        for table in copied:
+            theirs = self._theirs.execute(select(table).where(table.c.run_id == row.id))
+            rows = [{**each._mapping, "run_id": run_id} for each in theirs]
+            if "metric_id" in table.c:
+                # Each store numbers its metrics itself.
+                for each in rows:
+                    each["metric_id"] = metrics[self._names[each["metric_id"]]]
             put(connection, table, rows)
         links = _EVALUATIONS.join(tables.RUN_EVALUATIONS).add_columns(tables.RUN_EVALUATIONS.c.step)
         for link in self._theirs.execute(links.where(tables.RUN_EVALUATIONS.c.run_id == row.id)):

@@ -291,8 +291,8 @@ class Metrics(StorePart):
         Replicates share the config and a sweep with the run. Those that have not reached step
         `last` or have no finite value are left out, and so are values that are not finite.
         """
-        own = select(SWEEP_RUNS.c.sweep_id).where(SWEEP_RUNS.c.run_id == run_id)
-        shared = select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id.in_(own))
+        sweeps = select(SWEEP_RUNS.c.sweep_id).where(SWEEP_RUNS.c.run_id == run_id)
+        shared = select(SWEEP_RUNS.c.run_id).where(SWEEP_RUNS.c.sweep_id.in_(sweeps))
         config = select(RUNS.c.config_hash).where(RUNS.c.id == run_id).scalar_subquery()
         query = select(func.avg(POINTS.c.value)).join(METRICS).join(RUNS)
         query = query.where(

@@ -46,22 +46,22 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
     }
     equal = store.metrics.means(list(few), ACR)
     wrong = store.metrics.means(list(few), ALL_WRONG)
-    found = {}
+    reasons = {}
     for run_id, share in few.items():
         how_much = "hardly anything" if share else "nothing"
         if equal.get(run_id, 0.0) >= 1 - FEW:
             task = "an easier" if wrong.get(run_id, 0.0) >= 0.5 else "a harder"
-            found[run_id] = (
+            reasons[run_id] = (
                 f"{how_much} was learned: the rewards were equal within every group, or nearly, "
                 f"so that advantages were 0; try {task} task or a larger group_size"
             )
         else:
             few_groups = f"fewer than {FEW:.0%} of the groups" if share else "no group"
-            found[run_id] = (
+            reasons[run_id] = (
                 f"{how_much} was learned from the rewards: {few_groups} had an advantage other "
                 "than 0; check the estimator's fields and the rollout policy"
             )
-    return found
+    return reasons
 
 
 def _shares(

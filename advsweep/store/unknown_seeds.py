@@ -144,8 +144,8 @@ def _evaluations(connection: Connection, row: AnyRow) -> Iterator[list[bytes]]:
         for problem, n, c in zip(problems, ns.tolist(), cs.tolist(), strict=True)
     ]
     yield [json.dumps(each).encode() for each in sorted(listed)]
-    own = _task_name(row.config)
-    unnamed = [[*each[:4], "" if each[4] == own else each[4]] for each in listed]
+    task_of_run = _task_name(row.config)
+    unnamed = [[*each[:4], "" if each[4] == task_of_run else each[4]] for each in listed]
     if unnamed != listed:
         yield [json.dumps(each).encode() for each in sorted(unnamed)]
 

@@ -109,7 +109,7 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
     Runs that one process trains together wait for each other: each step takes as long as the
     steps of all of them.
     """
-    alone: dict[int, float] = {}
+    of_run: dict[int, float] = {}
     for run in running:
         times: dict[str, list[float]] = defaultdict(list)
         for name, _, seconds in store.metrics.points(
@@ -117,8 +117,8 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
         ):
             times[name].append(seconds)
         if times:
-            alone[run.id] = sum(map(fmean, times.values()))
+            of_run[run.id] = sum(map(fmean, times.values()))
     of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)
     for run in running:
-        of_process[run.host, run.pid] += alone.get(run.id, 0.0)
-    return {run.id: of_process[run.host, run.pid] for run in running if run.id in alone}
+        of_process[run.host, run.pid] += of_run.get(run.id, 0.0)
+    return {run.id: of_process[run.host, run.pid] for run in running if run.id in of_run}
