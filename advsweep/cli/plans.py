@@ -95,12 +95,13 @@ def print_plan(
         fits = False
     slots = jobs or plan.executor.capacity()
     left = estimate(plan, store, slots, force=force, records=stored)
+    tally = _tally(left)
     record = {
         "name": plan.name,
         "runs": _run_records(plan, left),
         "duplicates": _duplicate_records(plan),
         "states": left.states,
-        **_tally(left),
+        **tally,
         "steps_left": left.steps,
         "seconds_left": left.seconds,
         "gpu_hours_left": left.gpu_hours,
@@ -115,7 +116,7 @@ def print_plan(
         return
     _print_runs(record["runs"])
     _print_duplicates(record["duplicates"])
-    counts = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
+    counts = ", ".join(f"{count} {state}" for state, count in tally.items() if count)
     echo()
     echo_line(f"sweep {plan.name}: {counted(len(plan.runs), 'run')}, {counts}")
     echo(describe_remaining(left, slots, fits=fits))
@@ -123,8 +124,9 @@ def print_plan(
 
 def _tally(left: TimeEstimate) -> dict[str, int]:
     """Return how many runs are done, running and missing."""
-    done = left.states["done"]
-    running = left.states["running"]
+    states = left.states
+    done = states["done"]
+    running = states["running"]
     return {"done": done, "running": running, "missing": len(left.runs) - done - running}
 
 

@@ -82,7 +82,9 @@ class TrainedSweep:
     @property
     def exit_code(self) -> int:
         """As of the result; 1 also if no value could be chosen for an arm."""
-        return self.result.exit_code or int(bool(_arms_without_choice(self.tuning)))
+        if _arms_without_choice(self.tuning):
+            return self.result.exit_code or 1
+        return self.result.exit_code
 
     def plain(self) -> dict[str, Any]:
         """Return what it has besides the result, in JSON types."""
