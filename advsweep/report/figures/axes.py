@@ -25,7 +25,7 @@ def label_axis(name: str) -> str:
     label = name
     if name == entry.name:
         label = entry.axis or name
-    elif window is not None and name == f"{entry.name}@first{window.value:.0f}":
+    elif window is not None and window.kind == "first" and name == f"{entry.name}@{window}":
         label = f"{entry.axis or entry.name}, mean over the first {window.value:.0f} steps"
     keeps_unit = window is None or window.keeps_unit
     if keeps_unit and entry.unit in _NAMED_UNITS:
