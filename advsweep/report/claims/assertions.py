@@ -59,9 +59,9 @@ class ClaimVerdict(Enum):
 
     `EQUAL`: rows that are to differ have the same numbers for every seed, as identical runs have.
     `NOT_SETTLED`: its own interval decides, but not its p after the correction for the tests of
-    its family. The others are of claims alone. `AT_CHANCE`: pass@k of the base or the baseline is
-    that of guessing. `STEP_NOT_MATCHED`: the list says that its rows differ in the length of their
-    steps as well. `NOT_JUDGED`: it names what does not exist.
+    its family. Only claims have the following ones. `AT_CHANCE`: pass@k of the base or the baseline
+    is that of guessing. `STEP_NOT_MATCHED`: the list says that its rows differ in the length of
+    their steps as well. `NOT_JUDGED`: it names what does not exist.
     """
 
     HOLDS = "holds"

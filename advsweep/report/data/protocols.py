@@ -28,7 +28,7 @@ class Protocol:
 
     Attributes:
         settings: task, number of problems, and sampling, as JSON.
-        problems: the ids and the prompts; the levels alone where each seed draws its problems.
+        problems: the ids and the prompts; only the levels where each seed draws its problems.
     """
 
     settings: str

@@ -71,7 +71,7 @@ class Replicates:
 
 @dataclass(frozen=True)
 class ArmRows:
-    """The rows that differ in one key alone, such as the learning rate, by its ascending values."""
+    """The rows that differ in only one key, such as the learning rate, by its ascending values."""
 
     label: str
     style: RowStyle
