@@ -44,6 +44,7 @@ from advsweep.rollouts import ROLLOUTS
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    from advsweep.backends.trl.padded_rows import PaddedRows
     from advsweep.estimators import Advantages, Estimator
     from advsweep.objectives.base import Objective
     from advsweep.rollouts.base import Collected, RolloutPolicy
@@ -311,7 +312,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 gaps = log_probs - outputs["ref_per_token_logps"]
                 numbers["token_kl"] = gaps.where(generated, 0.0)
             if "token_grad_norms" in wanted:
-                squares = forward_statistic(self, *rows, square_sum)
+                squares = forward_statistic(self, rows, square_sum)
                 norms = 1 - 2 * log_probs.exp() + squares
                 numbers["token_grad_norms"] = norms.where(generated, 0.0)
             if entropies is not None:
@@ -319,7 +320,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             if entropies is not None and "token_entropies" in wanted:
                 numbers["token_entropies"] = entropies.where(generated, 0.0)
         if "self_certainty" in wanted:
-            numbers["self_certainty"] = token_mean(forward_statistic(self, *rows, certainty))
+            numbers["self_certainty"] = token_mean(forward_statistic(self, rows, certainty))
         if "ref_rewards" in wanted:
             # A column of the dataset: each prompt's list of `num_generations` rewards.
             first = self.accelerator.process_index * len(inputs)
@@ -331,7 +332,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         return numbers
 
     def _token_statistics(
-        self, wanted: frozenset[str], rows: tuple[Tensor, Tensor, int], outputs: Mapping[str, Any]
+        self, wanted: frozenset[str], rows: PaddedRows, outputs: Mapping[str, Any]
     ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
         """Return log-probabilities and exact entropies, at the temperature of sampling.
 

@@ -57,7 +57,8 @@ def test_numbers_of_a_dump_are_those_of_the_run(call, folder):
     with open_store("advsweep.db", create=False) as store:
         record = store.runs.find("1")
     run, (_, tokenizer) = stored_run(record), open_model("weights")
-    groups = sample_rollouts(run, record.directory, 0, tokenizer, prompts=128, rollouts=32)
+    sampler = run.backend.sampler(run, record.directory, 0)
+    groups = sample_rollouts(run, sampler, tokenizer, prompts=128, rollouts=32)
     lines = [
         {"step": 1, "prompt": g.prompt, "rewards": g.rewards, "completions": g.completions}
         for g in groups

@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from torch import Tensor
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.loading import load_model, load_tokenizer, lora_config
+from advsweep.backends.trl.padded_rows import TokenizedAnswers
 from advsweep.backends.trl.sampling import (
     chosen_tokens,
-    completion_batches,
     completion_statistics,
     log_policy,
     prompt_of,
@@ -46,8 +45,10 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.training_loop import TokenStatistics
+    from advsweep.backends.trl.padded_rows import PaddedRows
     from advsweep.estimators import Estimator
     from advsweep.objectives.base import Objective
+    from advsweep.tasks.base import Sampler
 
 # What is known of every rollout, by the names of `GroupBatch`, but for rewards.
 _COMPUTED = COUNTERS | {
@@ -85,10 +86,6 @@ class Auditioned:
     half_cosine: float
 
 
-# The tokens of rollouts: the prompt of each, and the completion of each.
-_Tokens = tuple[list[list[int]], list[list[int]]]
-
-
 @dataclass(frozen=True)
 class _Share:
     """The groups of one update.
@@ -100,7 +97,7 @@ class _Share:
     """
 
     batch: GroupBatch
-    tokens: _Tokens
+    tokens: TokenizedAnswers
     log_probs: Float[Tensor, "rollouts tokens"]
     mask: Bool[Tensor, "rollouts tokens"]
 
@@ -208,7 +205,7 @@ class Audition:
             start = rows.stop
             inputs = dict(group.inputs or {})
             inputs |= {name: values[rows].tolist() for name, values in means.items()}
-            lengths = [len(completion) for completion in tokens[1][rows]]
+            lengths = [len(completion) for completion in tokens.completions[rows]]
             complete.append(group._replace(lengths=lengths, inputs=inputs))
         batch = batch_of(RolloutStep(number, complete), updates)
         right = (batch.rewards >= self._threshold).float()
@@ -232,7 +229,7 @@ class Audition:
         self.surprisal = float(self._before.surprisal.sum() / tokens)
         self.entropy = float(self._before.entropy.sum() / tokens)
 
-    def _tokens(self, groups: Sequence[RolloutGroup]) -> _Tokens:
+    def _tokens(self, groups: Sequence[RolloutGroup]) -> TokenizedAnswers:
         prompts: list[list[int]] = []
         for group in groups:
             prompt = _prompt_tokens(self._tokenizer, group.prompt)
@@ -241,20 +238,19 @@ class Audition:
         for group in groups:
             for text in group.completions or ():
                 completions.append(_completion_tokens(self._tokenizer, text))
-        lengths = [len(own) + len(answer) for own, answer in zip(prompts, completions, strict=True)]
+        tokens = TokenizedAnswers(prompts, completions, self._tokenizer.pad_token_id)
         # The last token is predicted, and needs no position.
-        longest = max(lengths) - 1
+        longest = tokens.longest - 1
         most = self._config.max_position_embeddings
         if longest > most:
             raise BatchError(f"expected at most {most:,} tokens with the prompt, got {longest:,}")
-        return prompts, completions
+        return tokens
 
-    def _statistics(self, tokens: _Tokens, *, each_token: bool = False) -> TokenStatistics:
+    def _statistics(self, tokens: TokenizedAnswers, *, each_token: bool = False) -> TokenStatistics:
         return completion_statistics(
             self._model,
-            *tokens,
+            tokens,
             temperature=self._temperature,
-            pad_id=self._tokenizer.pad_token_id,
             rows=_ROWS,
             each_token=each_token,
         )
@@ -287,7 +283,7 @@ class Audition:
         halves = [torch.zeros(1, device=self._model.device) for _ in range(2)]
         try:
             for number, (tokens, inputs) in enumerate(updates):
-                if not tokens[0]:
+                if not tokens.prompts:
                     continue  # no rollout has a gradient
                 gradient = self._gradient(objective, tokens, inputs)
                 halves[number % 2] = halves[number % 2] + gradient
@@ -322,7 +318,7 @@ class Audition:
 
     def _inputs(
         self, share: _Share, estimator: Estimator, objective: Objective
-    ) -> tuple[_Tokens, LossInputs]:
+    ) -> tuple[TokenizedAnswers, LossInputs]:
         """Return the rollouts that have a gradient, and what a loss reads of them."""
         advantages = estimator.compute(share.batch)
         values = advantages.values.flatten(0, 1)
@@ -330,9 +326,7 @@ class Audition:
         used = keep & nonzero_rows(values) if objective.skips_exactly else keep
         rows = used.nonzero()[:, 0]
         old = share.log_probs[rows]
-        prompts = [share.tokens[0][row] for row in rows.tolist()]
-        completions = [share.tokens[1][row] for row in rows.tolist()]
-        return (prompts, completions), LossInputs(
+        return share.tokens.pick(rows.tolist()), LossInputs(
             log_probs=old,
             old_log_probs=old,
             completion_mask=share.mask[rows],
@@ -344,27 +338,23 @@ class Audition:
         )
 
     def _gradient(
-        self, objective: Objective, tokens: _Tokens, inputs: LossInputs
+        self, objective: Objective, tokens: TokenizedAnswers, inputs: LossInputs
     ) -> Float[Tensor, " weights"]:
         """Return the gradient of an update's loss; the weights have it too."""
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight)
-        prompts, completions = tokens
-        lengths = [len(own) + len(answer) for own, answer in zip(prompts, completions, strict=True)]
-        longest = max(lengths)
-        rows = max(1, _STATES // (self._config.hidden_size * longest))
-        pad = self._tokenizer.pad_token_id
-        batches = list(completion_batches(self._model, prompts, completions, pad_id=pad, rows=rows))
+        rows = max(1, _STATES // (self._config.hidden_size * tokens.longest))
+        batches = list(tokens.batches(self._model, rows))
         start = 0
-        for ids, mask, width in batches:
-            log_p = log_policy(self._model, ids, mask, width, self._temperature)
+        for padded in batches:
+            log_p = log_policy(self._model, padded, self._temperature)
             entropies = None
             if objective.needs_entropy:
                 entropies = -(log_p.exp() * log_p).sum(dim=-1)
-            batch_rows = slice(start, start + len(ids))
+            batch_rows = slice(start, start + len(padded.ids))
             start = batch_rows.stop
-            part = _part(inputs, batch_rows, width=width, parts=len(batches), device=ids.device)
-            part = replace(part, log_probs=chosen_tokens(log_p, ids), entropies=entropies)
+            part = _part(inputs, batch_rows, padded, parts=len(batches))
+            part = replace(part, log_probs=chosen_tokens(log_p, padded.ids), entropies=entropies)
             torch.autograd.backward(objective.loss(part).loss / len(batches))
         return torch.cat([weight.grad.flatten() for weight in self._weights])
 
@@ -396,18 +386,18 @@ def open_model(path: str, lora_rank: int = 0) -> tuple[Any, Any]:
 
 
 def sample_rollouts(
-    run: Run, directory: Path, step: int, tokenizer: Any, *, prompts: int, rollouts: int
+    run: Run, sampler: Sampler, tokenizer: Any, *, prompts: int, rollouts: int
 ) -> list[RolloutGroup]:
-    """Sample from the weights of a run for its training problems; rewards are verdicts.
+    """Sample rollouts for a run's training problems; rewards are verdicts.
 
     Args:
+        sampler: of the run's weights.
         tokenizer: of the run's model, which decides on the form of prompts.
         prompts: most prompts; a problem that is drawn again counts once.
         rollouts: of each prompt.
     """
     drawn = run.task.draw(prompts, numpy_generator(run.seed, Stream.PROMPTS))
     problems = list({problem.id: problem for problem in drawn}.values())
-    sampler = run.backend.sampler(run, directory, step)
     texts = sampler.sample(
         problems, rollouts, temperature=run.generation.temperature, seed=run.seed
     ).texts
@@ -423,15 +413,17 @@ def sample_rollouts(
     return groups
 
 
-def _part(
-    inputs: LossInputs, rows: slice, *, width: int, parts: int, device: torch.device
-) -> LossInputs:
-    """Return one of the parts in which a loss is computed, with completions up to a width."""
+def _part(inputs: LossInputs, rows: slice, padded: PaddedRows, *, parts: int) -> LossInputs:
+    """Return one of the parts in which a loss is computed.
+
+    Args:
+        padded: the tokens of these rows, whose width and device the part gets.
+    """
     of_rows = {}
     for name, value in vars(inputs).items():
         if isinstance(value, Tensor):
-            value = value[rows].to(device)
-            of_rows[name] = value if value.ndim == 1 else value[:, :width]
+            value = value[rows].to(padded.ids.device)
+            of_rows[name] = value if value.ndim == 1 else value[:, : padded.tokens]
     return replace(
         inputs,
         **of_rows,

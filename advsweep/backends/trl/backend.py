@@ -42,7 +42,8 @@ from advsweep.tasks.base import Split, SymbolTask
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.backends.reporter import Reporter
-    from advsweep.backends.trl.sampling import OpenBase
+    from advsweep.backends.trl.sampling import ModelSampler
+    from advsweep.backends.trl.vllm_engine import VllmSampler
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
 
@@ -151,11 +152,11 @@ class TrlBackend(TrlOptions, Backend):
     def sampler_by(
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
-        # The length limit of the run's training holds for every sampler.
+        # The length limit and the stop texts of the run's training hold for every sampler.
         tokens = answer_tokens(run.generation, task)
+        ending = replace(generation_of(generation), stop=generation_of(run.generation).stop)
         folder = self._folder(run, directory, step)
         model = hf_model(run.model)
-        top_p = run.evaluation.top_p
 
         @functools.cache
         def load_base() -> Any:
@@ -167,9 +168,12 @@ class TrlBackend(TrlOptions, Backend):
             # Without a checkpoint the weights are the base model's.
             return contextlib.nullcontext(weights if folder is None else load_base())
 
-        # So are the stop texts.
-        ending = replace(generation_of(generation), stop=generation_of(run.generation).stop)
-        return self._open(model, ending, folder, tokens, top_p, base)
+        sampler = self._open(model, folder, ending, tokens=tokens, top_p=run.evaluation.top_p)
+        from advsweep.backends.trl.sampling import ModelSampler
+
+        if isinstance(sampler, ModelSampler):
+            return replace(sampler, base=base)
+        return sampler  # vLLM measures no KL from the base model
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -182,23 +186,24 @@ class TrlBackend(TrlOptions, Backend):
         for caution in describe_lost_characters(hf_model(model), task):
             warnings.warn(caution, AdvsweepWarning, stacklevel=2)
         tokens = answer_tokens(generation, task)
-        return self._open(hf_model(model), generation_of(generation), None, tokens, settings.top_p)
+        return self._open(
+            hf_model(model), None, generation_of(generation), tokens=tokens, top_p=settings.top_p
+        )
 
     def _open(
         self,
         model: HfModel,
-        generation: TransformersGeneration,
         folder: Path | None,
+        generation: TransformersGeneration,
+        *,
         tokens: int,
         top_p: float,
-        base: OpenBase | None = None,
-    ) -> Sampler:
+    ) -> ModelSampler | VllmSampler:
         """Load weights into what samples them.
 
         Args:
             folder: a checkpoint; None: the model's own weights.
             tokens: the most tokens of a completion.
-            base: as in `ModelSampler`.
         """
         generation.check()
         if isinstance(generation, VllmGeneration):
@@ -224,7 +229,6 @@ class TrlBackend(TrlOptions, Backend):
             batch=self.evaluation_batch,
             share_prompts=self.share_prompts,
             top_p=top_p,
-            base=base,
         )
 
     def model_key(self, model: Component, generation: Generation) -> str:

@@ -27,6 +27,7 @@ from advsweep.backends.step_changes import at_answers, mean_by_problem, measured
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
 from advsweep.backends.trl.ends import Ends, StopTexts, end_marks, until_stop
+from advsweep.backends.trl.padded_rows import TokenizedAnswers
 from advsweep.backends.trl.shared_prompts import shared_generate
 from advsweep.tasks.base import Completions
 
@@ -36,22 +37,18 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.trl.config import HfModel, TransformersGeneration
+    from advsweep.backends.trl.padded_rows import Padded, PaddedRows, Texts
     from advsweep.tasks.base import Problem
 
-    # Prompts padded on the left, completions padded on the right.
-    Padded = Int[Tensor, "rows width"]
     PerRow = Float[Tensor, " rows"]
     PerToken = Float[Tensor, "rows tokens"]
     # log π of the whole vocabulary, at one token of each row or at all.
     LogPolicy = Float[Tensor, "*rows vocabulary"]
 
-Conversation = list[dict[str, str]]
-# Token ids of some texts.
-Texts = Sequence[Sequence[int]]
-
-if TYPE_CHECKING:
     # Opens the base model, given the model: something that is called like a model.
     OpenBase = Callable[[Any], AbstractContextManager[Callable[..., Any]]]
+
+Conversation = list[dict[str, str]]
 
 # Greedy decoding has the entropies of this temperature: those of ties alone.
 GREEDY = 1e-6
@@ -156,18 +153,12 @@ def recording(
         del model.generate
 
 
-# The most logits of one forward pass: half a GiB in float32.
-_LOGITS = 1 << 27
-
-
 @torch.no_grad()
 def completion_statistics(
     model: Any,
-    prompts: Texts,
-    completions: Texts,
+    answers: TokenizedAnswers,
     *,
     temperature: float,
-    pad_id: int,
     rows: int,
     each_token: bool = False,
 ) -> TokenStatistics:
@@ -178,12 +169,10 @@ def completion_statistics(
         each_token: whether to keep log π of every token, as `log_probs`.
     """
     parts = []
-    for ids, mask, tokens in completion_batches(
-        model, prompts, completions, pad_id=pad_id, rows=rows
-    ):
-        log_p = log_policy(model, ids, mask, tokens, temperature)
-        generated = mask[:, -tokens:] > 0
-        chosen = chosen_tokens(log_p, ids).where(generated, 0.0)
+    for padded in answers.batches(model, rows):
+        log_p = log_policy(model, padded, temperature)
+        generated = padded.generated
+        chosen = chosen_tokens(log_p, padded.ids).where(generated, 0.0)
         of_tokens = (-chosen, torch.special.entr(log_p.exp()).sum(dim=-1), certainty(log_p))
         sums = [values.where(generated, 0.0).sum(dim=1) for values in of_tokens]
         kept = {"log_probs": chosen} if each_token else {}
@@ -196,11 +185,9 @@ def completion_statistics(
 def completion_kl(
     model: Any,
     base: Callable[..., Any],
-    prompts: Texts,
-    completions: Texts,
+    answers: TokenizedAnswers,
     *,
     temperature: float,
-    pad_id: int,
     rows: int,
 ) -> PerRow:
     """Return the sum of KL(model ‖ base) over the tokens of each completion, in nats, on the CPU.
@@ -209,45 +196,19 @@ def completion_kl(
         base: the base model, or a function that is called like one.
         rows: the most completions of one forward pass.
     """
-    # Tensors as large as the logits, some of them in double precision, are in memory at once.
-    batches = completion_batches(model, prompts, completions, pad_id=pad_id, rows=max(1, rows // 8))
     parts = []
-    for ids, mask, tokens in batches:
-        log_p = log_policy(model, ids, mask, tokens, temperature, torch.float64)
-        log_q = log_policy(base, ids, mask, tokens, temperature, torch.float64)
+    # Tensors as large as the logits, some of them in double precision, are in memory at once.
+    for padded in answers.batches(model, max(1, rows // 8)):
+        log_p = log_policy(model, padded, temperature, torch.float64)
+        log_q = log_policy(base, padded, temperature, torch.float64)
         kl = (log_p.exp() * (log_p - log_q)).sum(dim=-1)
-        parts.append(kl.where(mask[:, -tokens:].bool(), 0.0).sum(dim=1).cpu())
+        parts.append(kl.where(padded.generated, 0.0).sum(dim=1).cpu())
     return torch.cat(parts)
-
-
-def completion_batches(
-    model: Any, prompts: Texts, completions: Texts, *, pad_id: int, rows: int
-) -> Iterator[tuple[Padded, Padded, int]]:
-    """Yield ids, mask and width of the completions of each forward pass."""
-    longest = max(map(len, completions))
-    size = max(1, min(rows, _LOGITS // (longest * model.config.get_text_config().vocab_size)))
-    for start in range(0, len(prompts), size):
-        some_prompts = prompts[start : start + size]
-        some_completions = completions[start : start + size]
-        width = max(map(len, some_prompts))
-        tokens = max(map(len, some_completions))
-        ids = torch.full((len(some_prompts), width + tokens), pad_id)
-        mask = torch.zeros_like(ids)
-        pairs = zip(some_prompts, some_completions, strict=True)
-        for row, (prompt, completion) in enumerate(pairs):
-            columns = slice(width - len(prompt), width + len(completion))
-            ids[row, columns] = torch.tensor([*prompt, *completion])
-            mask[row, columns] = 1
-        yield ids.to(model.device), mask.to(model.device), tokens
 
 
 @torch.no_grad()
 def forward_statistic(
-    trainer: Any,
-    ids: Padded,
-    mask: Padded,
-    tokens: int,
-    statistic: Callable[[LogPolicy], PerToken],
+    trainer: Any, padded: PaddedRows, statistic: Callable[[LogPolicy], PerToken]
 ) -> PerToken:
     """Compute a statistic of the distribution at each token of a completion, by forward passes.
 
@@ -255,33 +216,23 @@ def forward_statistic(
 
     Args:
         trainer: a trainer of TRL's, whose weights and temperature these are.
-        mask: 0 at padding, 1 elsewhere.
-        tokens: width of the completions.
         statistic: `certainty` or `square_sum`, of log π of the whole vocabulary.
     """
-    size = trainer.args.per_device_train_batch_size
-    temperature = trainer.temperature
+    parts = padded.split(trainer.args.per_device_train_batch_size)
     with trainer.accelerator.autocast():
-        parts = [
-            statistic(log_policy(trainer.model, some, of_some, tokens, temperature))
-            for some, of_some in zip(torch.split(ids, size), torch.split(mask, size), strict=True)
-        ]
-    return torch.cat(parts)
+        values = [statistic(log_policy(trainer.model, part, trainer.temperature)) for part in parts]
+    return torch.cat(values)
 
 
 def log_policy(
-    model: Any,
-    ids: Padded,
-    mask: Padded,
-    tokens: int,
-    temperature: float,
-    dtype: torch.dtype = torch.float32,
+    model: Any, padded: PaddedRows, temperature: float, dtype: torch.dtype = torch.float32
 ) -> LogPolicy:
+    """Return log π of the whole vocabulary at each token of the completions."""
     logits = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-        logits_to_keep=tokens + 1,
+        input_ids=padded.ids,
+        attention_mask=padded.mask,
+        position_ids=(padded.mask.cumsum(dim=1) - 1).clamp(min=0),
+        logits_to_keep=padded.tokens + 1,
         use_cache=False,
     ).logits[:, :-1]
     return torch.log_softmax(logits.to(dtype) / temperature, dim=-1)
@@ -395,15 +346,12 @@ class ModelSampler:
             return None
         rows = measured_answers(len(completions)).tolist()
         with self.base(model) as base:
-            kl = completion_kl(
-                model,
-                base,
+            answers = TokenizedAnswers(
                 encode([problems[row] for row in rows], self.model, self.tokenizer),
                 [completions[row] for row in rows],
-                temperature=temperature,
-                pad_id=self.tokenizer.pad_token_id,
-                rows=self.batch,
+                self.tokenizer.pad_token_id,
             )
+            kl = completion_kl(model, base, answers, temperature=temperature, rows=self.batch)
         return at_answers(kl, len(completions))
 
     def _generate(

@@ -23,8 +23,7 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    # Prompts padded on the left, completions padded on the right.
-    Padded = Int[Tensor, "rows width"]
+    from advsweep.backends.trl.padded_rows import Padded, PaddedRows
 
 # The implementations that take a mask of each pair of tokens.
 _ATTENTIONS = ("sdpa", "eager")
@@ -65,8 +64,9 @@ class Packed:
     predecessors: Int[Tensor, "rows tokens"]
 
 
-def pack(ids: Padded, mask: Padded, tokens: int, dtype: torch.dtype) -> Packed:
-    """Pack rows of prompts with completions, whose width is `tokens`."""
+def pack(padded: PaddedRows, dtype: torch.dtype) -> Packed:
+    """Pack rows of prompts with completions."""
+    ids, mask, tokens = padded
     start = ids.shape[1] - tokens
     both = torch.cat((ids[:, :start], mask[:, :start]), dim=1)
     prompts, row = torch.unique(both, dim=0, return_inverse=True)
@@ -106,10 +106,10 @@ def pack(ids: Padded, mask: Padded, tokens: int, dtype: torch.dtype) -> Packed:
 
 
 def shared_pass(
-    model: Any, ids: Padded, mask: Padded, tokens: int, temperature: float, *, entropies: bool
+    model: Any, padded: PaddedRows, temperature: float, *, entropies: bool
 ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
     """Return log π of each token of the completions and, if asked for, the entropies in nats."""
-    packed = pack(ids, mask, tokens, model.dtype)
+    packed = pack(padded, model.dtype)
     logits = model(
         input_ids=packed.ids,
         attention_mask=packed.attention,
@@ -119,7 +119,8 @@ def shared_pass(
     ).logits
     chosen = logits.flatten(0, 1)[packed.predecessors].float() / temperature
     log_policy = torch.log_softmax(chosen, dim=-1)
-    log_probs = log_policy.gather(2, ids[:, -tokens:, None])[:, :, 0]
+    completions = padded.ids[:, -padded.tokens :]
+    log_probs = log_policy.gather(2, completions[:, :, None])[:, :, 0]
     if not entropies:
         return log_probs, None
     # With its gradient, which `torch.special.entr` does not have where π is 0.

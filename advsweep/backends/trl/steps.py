@@ -19,6 +19,7 @@ from torch import Tensor
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
 from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics
+from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.names import ENTROPY_CHANGE, GRADIENT_NORM, LEARNING_RATE
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ def forward_pass(
         # Not by the name that TRL calls, by which VllmTrainer scores rollouts.
         log_probs, spread, _ = trainer.token_pass(
             trainer.model,
-            *whole_rows(rows),
+            whole_rows(rows),
             trainer.args.per_device_train_batch_size,
             compute_entropy=entropies,
         )
@@ -282,9 +283,11 @@ def forward_pass(
     return numbers
 
 
-def whole_rows(rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, int]:
-    """Return tokens and mask of prompts with their completions, and the width of completions."""
+def whole_rows(rows: Mapping[str, Tensor]) -> PaddedRows:
+    """Return prompts with their completions."""
     completions = rows["completion_ids"]
-    mask = rows["completion_mask"]
-    ids = torch.cat((rows["prompt_ids"], completions), dim=1)
-    return ids, torch.cat((rows["prompt_mask"], mask), dim=1), completions.shape[1]
+    return PaddedRows(
+        ids=torch.cat((rows["prompt_ids"], completions), dim=1),
+        mask=torch.cat((rows["prompt_mask"], rows["completion_mask"]), dim=1),
+        tokens=completions.shape[1],
+    )

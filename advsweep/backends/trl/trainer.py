@@ -28,6 +28,7 @@ from advsweep.backends.step_changes import ChangeMeter, peak_memory
 from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl.config import generation_of, hf_model
 from advsweep.backends.trl.ends import Ends, until_stop
+from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
@@ -218,7 +219,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         if "token_kl" in read:
             numbers["token_kl"] = log_probs - rows["ref_per_token_logps"]
         if "token_grad_norms" in read:
-            squares = forward_statistic(self, *whole_rows(rows), square_sum)
+            squares = forward_statistic(self, whole_rows(rows), square_sum)
             numbers["token_grad_norms"] = 1 - 2 * log_probs.exp() + squares
         return {name: values.where(mask, 0.0) for name, values in numbers.items()}
 
@@ -311,9 +312,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def token_pass(
         self,
         model: Any,
-        ids: Int[Tensor, "rows width"],
-        mask: Int[Tensor, "rows width"],
-        tokens: int,
+        padded: PaddedRows,
         batch_size: int | None = None,
         *,
         compute_entropy: bool = False,
@@ -325,28 +324,29 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         if not self._share_prompts:
             return super()._get_per_token_logps_and_entropies(
-                model, ids, mask, tokens, batch_size, compute_entropy=compute_entropy, **named
+                model, *padded, batch_size, compute_entropy=compute_entropy, **named
             )
-        size = batch_size or len(ids)
+        batches = padded.split(batch_size or len(padded.ids))
         with self.accelerator.autocast():
-            batches = zip(torch.split(ids, size), torch.split(mask, size), strict=True)
             parts = [
-                shared_pass(
-                    model,
-                    batch_ids,
-                    batch_mask,
-                    tokens,
-                    self.temperature,
-                    entropies=compute_entropy,
-                )
-                for batch_ids, batch_mask in batches
+                shared_pass(model, batch, self.temperature, entropies=compute_entropy)
+                for batch in batches
             ]
         log_probs = torch.cat([part[0] for part in parts])
         spreads = [part[1] for part in parts if part[1] is not None]
         return log_probs, torch.cat(spreads) if compute_entropy else None, None
 
-    def _get_per_token_logps_and_entropies(self, *arguments: Any, **named: Any) -> Any:
-        return self.token_pass(*arguments, **named)
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Int[Tensor, "rows width"],
+        attention_mask: Int[Tensor, "rows width"],
+        logits_to_keep: int,
+        *arguments: Any,
+        **named: Any,
+    ) -> Any:
+        padded = PaddedRows(input_ids, attention_mask, logits_to_keep)
+        return self.token_pass(model, padded, *arguments, **named)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Compute the objective's loss on one forward pass of a minibatch."""

@@ -15,6 +15,7 @@ from trl import GRPOTrainer
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl import vllm_engine
 from advsweep.backends.trl.config import Correction, VllmGeneration, hf_model
+from advsweep.backends.trl.padded_rows import PaddedRows, TokenizedAnswers
 from advsweep.backends.trl.sampling import (
     GREEDY,
     ModelSampler,
@@ -103,20 +104,20 @@ class VllmTrainer(EstimatorTrainer):
         *arguments: Any,
         **named: Any,
     ) -> Any:
-        whole = (model, input_ids, attention_mask, logits_to_keep)
+        padded = PaddedRows(input_ids, attention_mask, logits_to_keep)
         if not self._unscored:
-            return super()._get_per_token_logps_and_entropies(*whole, *arguments, **named)
+            return self.token_pass(model, padded, *arguments, **named)
         # TRL's first pass after a generation has the weights that sampled it.
         self._unscored = False
-        log_probs, entropies, auxiliary = super()._get_per_token_logps_and_entropies(
-            *whole, *arguments, **named, compute_entropy=True
+        log_probs, entropies, auxiliary = self.token_pass(
+            model, padded, *arguments, **named, compute_entropy=True
         )
-        generated = attention_mask[:, -logits_to_keep:].bool()
+        generated = padded.generated
         entropies = entropies.where(generated, 0.0)
         certainties = torch.full((len(input_ids),), torch.nan, device=input_ids.device)
         if self._needs_certainty:
             # By a further pass, which only estimators that read it pay for.
-            of_tokens = forward_statistic(self, *whole[1:], certainty)
+            of_tokens = forward_statistic(self, padded, certainty)
             certainties = of_tokens.where(generated, 0.0).sum(dim=1)
         self.step_buffer.statistics = TokenStatistics(
             lengths=generated.sum(dim=1).float(),
@@ -181,13 +182,9 @@ class EngineSampler(ModelSampler):
             torch.manual_seed(seed)
             completions = self.trainer.answer(prompts, temperature=temperature, **self.cuts)
         with self.opened() as model:
+            answers = TokenizedAnswers(prompts, completions, self.tokenizer.pad_token_id)
             statistics = completion_statistics(
-                model,
-                prompts,
-                completions,
-                temperature=temperature or GREEDY,
-                pad_id=self.tokenizer.pad_token_id,
-                rows=self.batch,
+                model, answers, temperature=temperature or GREEDY, rows=self.batch
             )
             kl = self.measure_kl(model, problems, completions, temperature)
         return completions, replace(statistics, kl=kl)

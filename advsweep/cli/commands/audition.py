@@ -284,8 +284,7 @@ def _open_run(
     size = group_size or run.group_size
     groups = sample_rollouts(
         run,
-        record.directory,
-        last,
+        run.backend.sampler(run, record.directory, last),
         tokenizer,
         prompts=_PROMPTS,
         rollouts=size * math.ceil(_ROLLOUTS / size),

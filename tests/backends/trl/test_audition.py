@@ -149,16 +149,16 @@ def test_the_gradient_is_that_of_the_policy(tried, opened):
     found = tried(updates=2)
     loss = objective("clipped", aggregation="seq_mean_token_sum")
     share = found._shares[0]
-    inputs = found._inputs(share, estimator("rloo"), loss)
-    gradient = found._gradient(loss, *inputs)
+    tokens, inputs = found._inputs(share, estimator("rloo"), loss)
+    gradient = found._gradient(loss, tokens, inputs)
     total = 0.0
-    advantages = inputs[1].advantages
-    for prompt, completion, advantage in zip(*inputs[0], advantages, strict=True):
+    rows = zip(tokens.prompts, tokens.completions, inputs.advantages, strict=True)
+    for prompt, completion, advantage in rows:
         assert completion[-1] == tokenizer.eos_token_id
         ids = torch.tensor([[*prompt, *completion]])
         log_p = torch.log_softmax(model(input_ids=ids).logits[0, :-1], dim=-1)
         own = log_p.gather(1, ids[0, 1:, None])[len(prompt) - 1 :]
-        total = total - advantage * own.sum() / inputs[1].rollouts
+        total = total - advantage * own.sum() / inputs.rollouts
     expected = torch.autograd.grad(total, list(model.parameters()))
     flat = torch.cat([part.flatten() for part in expected])
     assert gradient == pytest.approx(flat, rel=1e-3, abs=1e-6)

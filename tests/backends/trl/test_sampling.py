@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from advsweep.backends.trl.config import HfModel
+from advsweep.backends.trl.padded_rows import TokenizedAnswers
 from advsweep.backends.trl.sampling import prompt_of
 from advsweep.estimators.batch import CollapseBy
 from advsweep.tasks.base import Problem, Split
@@ -58,8 +59,8 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
     assert not signals.tokens
     real = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
     given = [ids[mask].tolist() for ids, mask in real]
-    pad = {"pad_id": tokenizer.pad_token_id, "rows": 4}
-    scored = completion_statistics(model, given, completions, temperature=temperature, **pad)
+    answers = TokenizedAnswers(given, completions, tokenizer.pad_token_id)
+    scored = completion_statistics(model, answers, temperature=temperature, rows=4)
     for name in ("lengths", "surprisal", "entropy", "certainty"):
         found, expected = getattr(scored, name), getattr(signals, name)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
@@ -130,8 +131,8 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(exported_base):
         for weight in model.parameters():
             weight += 0.1 * torch.randn(weight.shape)
     prompts, completions = [[1, 2, 3, 4], [5, 6], [7, 8, 9]], [[1, 2], [3, 4, 5], [6]]
-    how = {"temperature": 0.7}
-    found = completion_kl(model, base, prompts, completions, pad_id=0, rows=16, **how)
+    answers = TokenizedAnswers(prompts, completions, pad_id=0)
+    found = completion_kl(model, base, answers, temperature=0.7, rows=16)
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         ids = torch.tensor([prompt + completion])
         with torch.no_grad():

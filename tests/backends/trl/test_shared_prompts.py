@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.errors import ConfigError
 
 VOCABULARY = 50
@@ -37,7 +38,7 @@ def rows():
         completion = torch.randint(3, VOCABULARY, (end - PROMPT,))
         ids[row, start:end] = torch.cat((prompts[prompt], completion))
         mask[row, start:end] = 1
-    return ids, mask
+    return PaddedRows(ids, mask, TOKENS)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -45,7 +46,8 @@ def rows():
 def test_a_pass_has_the_numbers_and_the_gradient_of_separate_rows(rows, kind, attention):
     from advsweep.backends.trl.shared_prompts import check_attention, shared_pass
 
-    model, (ids, mask) = small_model(kind, attention), rows
+    model = small_model(kind, attention)
+    ids, mask, _ = rows
     check_attention(model)
     generated = mask[:, -TOKENS:].bool()
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
@@ -54,10 +56,10 @@ def test_a_pass_has_the_numbers_and_the_gradient_of_separate_rows(rows, kind, at
     expected = log_policy.gather(2, ids[:, -TOKENS:, None])[:, :, 0]
     spread = -(log_policy.exp() * log_policy).sum(dim=-1)
 
-    log_probs, entropies = shared_pass(model, ids, mask, TOKENS, 0.7, entropies=True)
+    log_probs, entropies = shared_pass(model, rows, 0.7, entropies=True)
     torch.testing.assert_close(log_probs[generated], expected[generated])
     torch.testing.assert_close(entropies[generated], spread[generated])
-    assert shared_pass(model, ids, mask, TOKENS, 0.7, entropies=False)[1] is None
+    assert shared_pass(model, rows, 0.7, entropies=False)[1] is None
 
     weights = list(model.parameters())
     ours, theirs = (
@@ -70,7 +72,7 @@ def test_a_pass_has_the_numbers_and_the_gradient_of_separate_rows(rows, kind, at
 def test_a_row_is_computed_once_for_each_prompt(rows):
     from advsweep.backends.trl.shared_prompts import pack
 
-    packed = pack(*rows, TOKENS, torch.float32)
+    packed = pack(rows, torch.float32)
     # Three completions at most, each behind a copy of the prompt's last token.
     assert packed.ids.shape == (len(LENGTHS), PROMPT - 1 + 3 * (TOKENS + 1))
 
@@ -80,7 +82,8 @@ def test_generation_draws_what_separate_rows_draw(rows):
 
     from advsweep.backends.trl.shared_prompts import shared_generate
 
-    model, (ids, mask) = small_model(), rows
+    model = small_model()
+    ids, mask, _ = rows
     settings = GenerationConfig(
         max_new_tokens=6,
         do_sample=True,
