@@ -1,4 +1,4 @@
-"""This machine: its cores, outputs of commands, git, kills by its kernel, and its network."""
+"""This machine: cores, memory, outputs of commands, git, kills by its kernel, and its network."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def output_of(*command: str, seconds: float) -> str:

@@ -68,6 +68,7 @@ class Fake(Backend):
     hang_at: int = option(0, ge=0, help="step that never ends; 0: none")
     leave_at: int = option(0, ge=0, help="step that raises SystemExit; 0: none")
     crash_at: int = option(0, ge=0, help="step that reads where no memory is; 0: none")
+    allocate_at: int = option(0, ge=0, identity=False, help="step that takes ever more memory")
     stack: int = option(
         1, ge=1, identity=False, help="runs of a task that are trained together at most"
     )
@@ -285,6 +286,10 @@ class _Trainer:
             ctypes.string_at(0)
         while step == backend.hang_at:
             time.sleep(1)
+        taken = []
+        while step == backend.allocate_at:
+            taken.append(b"x" * 2**23)
+            time.sleep(0.01)
 
 
 class _Source:

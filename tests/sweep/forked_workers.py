@@ -21,6 +21,9 @@ class Child(Handle):
     process: int
     code: int | None = None
 
+    def pid(self):
+        return self.process
+
     def poll(self):
         if self.code is None:
             pid, status = os.waitpid(self.process, os.WNOHANG)
@@ -44,6 +47,7 @@ class ForkingExecutor(Executor):
 
     name: ClassVar[str] = "forking"
     limits_time: ClassVar[bool] = True
+    limits_memory: ClassVar[bool] = True
 
     def capacity(self):
         return 2

@@ -34,10 +34,13 @@ from advsweep.store import store as store_module
 from advsweep.store.owners import process_started
 from advsweep.store.store import utc_now
 from advsweep.sweep.events import EventKind, RunEvent
+from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.executors.sizes import show_size
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import workers as watched
 from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.scheduler.memory import held_bytes, processes_of
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import main
@@ -364,6 +367,21 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
 def limited(plan, store, policy):
     outcome = execute(plan, store, policy=policy)
     return outcome, store.runs.select(ids=outcome.run_ids)[0]
+
+
+def test_a_run_beyond_its_memory_ends_alone_and_says_the_limit(plan, store, undisturbed, inject):
+    # A fork holds as much as this process from the start.
+    most = held_bytes(processes_of(os.getpid()), 0) + 2**28
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    forty.executor.prepare(Resources(memory=f"{most >> 20}M"), ())
+    inject(allocate_at=7)
+    outcome, run = limited(forty, store, Policy(retries=0))
+    assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
+    assert f"above its limit of {show_size(most)} (resources.memory)" in outcome.failed[run.id]
+    assert outcome.done == 1
+    assert execute(forty, store).done == 1
+    assert "resuming after step 5" in log_of(run)
+    assert_sound(store, undisturbed, forty)
 
 
 @pytest.mark.usefixtures("no_pause")

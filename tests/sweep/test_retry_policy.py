@@ -25,6 +25,7 @@ from advsweep.sweep.retry_policy import (
 )
 from advsweep.sweep.scheduler import workers
 from advsweep.sweep.scheduler.causes import KernelKills, cause_of_exit
+from advsweep.sweep.scheduler.memory import held_bytes, processes_of
 from advsweep.sweep.scheduler.workers import Worker
 
 
@@ -47,6 +48,10 @@ class Noted(Handle):
     """A process that lives on, and notes what it is told."""
 
     told: list[str] = field(default_factory=list)
+    process: int | None = None
+
+    def pid(self):
+        return self.process
 
     def poll(self):
         return None
@@ -94,20 +99,26 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch):
 
 
 FAMILY = """
-import os, sys, time
+import mmap, os, sys, tempfile, time
+held = bytearray(b"x") * (64 << 20)
+with tempfile.TemporaryFile() as file:
+    file.truncate(32 << 20)
+    mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    mapped.read()
 for _ in range(int(sys.argv[1])):
     if os.fork() == 0:
+        more = bytearray(b"y") * (32 << 20)
         os.write(1, b"ready\\n")
         time.sleep(600)
 os.write(1, b"ready\\n")
 time.sleep(600)
 """
-"""A process with so many children."""
+"""A process that holds 64 MiB and maps a file, with so many children that hold 32 MiB each."""
 
 
 @pytest.fixture
 def family():
-    """`family(children)`: such a process, once all of them run."""
+    """`family(children)`: such a process, once all of them hold what they do."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(children):
@@ -127,6 +138,43 @@ def family():
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def test_memory_is_that_of_a_process_and_its_descendants(family):
+    alone, three = (processes_of(family(children).pid) for children in (0, 3))
+    rest = 16 << 20  # of each interpreter; the 32 MiB of the mapped file must not count
+    least = 64 << 20
+    assert least <= held_bytes(alone, 0) <= least + rest
+    least += 3 * (32 << 20)
+    assert least <= held_bytes(three, 0) <= least + 4 * rest
+    # As long as that is not too much, sizes are added up: the shared 64 MiB for each child.
+    summed = held_bytes(three, 1 << 40)
+    assert summed >= least + 3 * (64 << 20)
+    assert held_bytes(processes_of(2**22 + 1), 0) == 0
+
+
+def test_a_worker_beyond_its_memory_is_killed_with_its_descendants(family):
+    leader = family(1)
+    child = processes_of(leader.pid)[1]
+    worker = Worker(ProcessHandle(leader), Policy(), memory_limit=1 << 40)
+    worker.check_memory()
+    assert worker.cause is None
+    worker = Worker(ProcessHandle(leader), Policy(), memory_limit=80 << 20)
+    worker.check_memory()
+    assert worker.cause is not None
+    assert worker.cause.failure is Failure.OOM
+    assert worker.cause.reason.endswith("of memory, above its limit of 80M (resources.memory)")
+    assert leader.wait(60) == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while process_started(child.pid) is not None:
+        assert time.monotonic() < deadline, "it lives on"
+        time.sleep(0.01)
+
+
+def test_a_worker_elsewhere_is_left_to_whoever_limits_it_there():
+    handle = Noted()
+    Worker(handle, Policy(), memory_limit=1).check_memory()
+    assert handle.told == []
 
 
 def test_a_worker_that_is_killed_leaves_no_processes_behind(family):

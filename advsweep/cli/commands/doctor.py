@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ import advsweep
 from advsweep.cli import options
 from advsweep.cli.output import echo, print_json, print_pairs
 from advsweep.errors import AdvsweepError, NoStoreError
-from advsweep.machine import usable_cores
+from advsweep.machine import memory_bytes, usable_cores
 from advsweep.packages import install_command, missing, requirements
 
 # How long torch may take to start; it reads gigabytes from a cold disk.
@@ -111,11 +110,10 @@ def examine(store: str | None = None) -> list[Check]:
         store: URL of the store; None for the default one.
     """
     system = f"{platform.system()} {platform.machine()}"
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     machine = (
         f"advsweep {advsweep.__version__}, Python {platform.python_version()}, "
         f"{system}{'' if system == 'Linux x86_64' else ' (tested on Linux x86_64)'}, "
-        f"{len(usable_cores())} cores, {memory / 2**30:.1f} GiB of memory, "
+        f"{len(usable_cores())} cores, {memory_bytes() / 2**30:.1f} GiB of memory, "
         f"{shutil.disk_usage(Path.cwd()).free / 2**30:.1f} GiB free here"
     )
     needed = "what training, reports, figures and HTML pages need (no browser)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 from advsweep.names import RUN_LOG
+from advsweep.sweep.executors.sizes import parse_size
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -27,12 +28,27 @@ class Resources(Component):
         0.0, ge=0, identity=False, help="whole GPUs, or a share of one and of its memory; 0: none"
     )
 
+    memory: str | None = option(
+        None,
+        identity=False,
+        help="the most memory of a run, such as 8G or 512M; beyond it the run is ended; null: no "
+        "limit",
+    )
+
     def __post_init__(self) -> None:
+        if self.memory is not None:
+            # A number without a unit is refused by the same sentence as any other text.
+            parse_size(str(self.memory))
         super().__post_init__()
         if self.gpus > 1 and not self.gpus.is_integer():
             raise ConfigError(
                 f"gpus: expected whole GPUs or a share of one below 1, got {self.gpus:g}"
             )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The most memory of a run; None without a limit."""
+        return None if self.memory is None else parse_size(self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +82,10 @@ class Handle(ABC):
     def poll(self) -> int | None:
         """Return its exit code, negative for the signal that ended the worker; None before."""
 
+    def pid(self) -> int | None:
+        """Return the process id of a worker on this machine; None for any other."""
+        return None
+
     @abstractmethod
     def stop(self) -> None:
         """Request a checkpoint and the end; may be repeated, harmless after the end."""
@@ -89,11 +109,14 @@ class Executor(Component):
     Attributes:
         limits_time: whether its workers can be held to a time limit, since `stop` and `kill` reach
             a busy worker.
+        limits_memory: whether a run can be held to `resources.memory`: a handle has the `pid` of
+            its worker, or the executor sees to it in another way.
         stacks: whether a worker can train several runs together.
         resources: what each worker occupies.
     """
 
     limits_time: ClassVar[bool] = False
+    limits_memory: ClassVar[bool] = False
     stacks: ClassVar[bool] = False
 
     jobs: int | None = option(
@@ -108,8 +131,14 @@ class Executor(Component):
         """Note what each run of a sweep occupies.
 
         Raises:
-            ConfigError: a run computes with more threads than it is given cores.
+            ConfigError: a run computes with more threads than it is given cores, or its memory
+                cannot be limited here.
         """
+        if resources.memory is not None and not self.limits_memory:
+            raise ConfigError(
+                f"resources.memory: executor '{self.name}' cannot hold its runs to it; leave it "
+                "out, or choose another executor"
+            )
         for run in runs:
             threads = run.backend.cpu_threads()
             if threads > resources.cpus:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Retired
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.machine import usable_cores
+from advsweep.machine import memory_bytes, usable_cores
 from advsweep.sweep.executors.base import Executor, Handle, Job, Resources
 from advsweep.sweep.executors.devices import (
     VISIBLE,
@@ -26,6 +26,7 @@ from advsweep.sweep.executors.processes import (
     start_worker,
     worker_environment,
 )
+from advsweep.sweep.executors.sizes import show_size
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -45,6 +46,7 @@ class LocalExecutor(Executor):
     name: ClassVar[str] = "local"
     retired: ClassVar[Retired] = {"preload": (), "pin": ()}
     limits_time: ClassVar[bool] = True
+    limits_memory: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -72,6 +74,12 @@ class LocalExecutor(Executor):
                 f"resources.gpus: expected at most {self._device_count}, the GPUs that nvidia-smi "
                 f"lists and {VISIBLE} leaves, got {gpus:g}"
             )
+        limit = self.resources.memory_bytes
+        if limit is not None and limit > memory_bytes():
+            raise ConfigError(
+                f"resources.memory: expected at most {show_size(memory_bytes())}, the memory of "
+                f"this machine, got {self.resources.memory}"
+            )
 
     def capacity(self) -> int:
         if self.jobs is not None:
@@ -79,6 +87,8 @@ class LocalExecutor(Executor):
         fitting = len(usable_cores()) // self.resources.cpus
         if self.resources.gpus:
             fitting = min(fitting, room(self._device_count, self.resources.gpus))
+        if self.resources.memory_bytes is not None:
+            fitting = min(fitting, memory_bytes() // self.resources.memory_bytes)
         return max(1, fitting)
 
     def start(self, job: Job) -> Handle | None:

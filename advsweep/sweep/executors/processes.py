@@ -124,6 +124,9 @@ class ProcessHandle(Handle):
 
     process: subprocess.Popen[bytes]
 
+    def pid(self) -> int | None:
+        return self.process.pid
+
     def poll(self) -> int | None:
         return self.process.poll()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import shlex
 import subprocess
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
+# Memory of the process of a job that watches its worker.
+JOB_GB = 1.0
 
 
 @dataclass(kw_only=True)
@@ -47,6 +50,7 @@ class SlurmExecutor(QueueExecutor):
     name: ClassVar[str] = "slurm"
     retired: ClassVar[Retired] = {"array_size": ()}
     limits_time: ClassVar[bool] = True
+    limits_memory: ClassVar[bool] = True
 
     cluster: Literal["slurm", "local"] = option(
         "slurm",
@@ -57,7 +61,10 @@ class SlurmExecutor(QueueExecutor):
     account: str | None = option(None, identity=False, help="null: the user's default")
     minutes: int = option(1440, ge=1, identity=False, help="the time limit of each job")
     memory: float | None = option(
-        None, gt=0, identity=False, help="GB of each run; null: the cluster's default"
+        None,
+        gt=0,
+        identity=False,
+        help="GB of each job; null: a little more than resources.memory, or the cluster's default",
     )
     setup: tuple[str, ...] = option(
         (), identity=False, help="shell lines to run first, such as 'module load cuda'"
@@ -70,9 +77,23 @@ class SlurmExecutor(QueueExecutor):
                 f"resources.gpus: expected whole GPUs, as Slurm gives out no shares of one, "
                 f"got {resources.gpus:g}"
             )
+        limit = resources.memory_bytes
+        if self.memory is not None and limit is not None and limit > self.memory * 2**30:
+            raise ConfigError(
+                f"executor.memory: expected at least resources.memory={resources.memory}, got "
+                f"{self.memory:g} GB"
+            )
 
     def capacity(self) -> int:
         return self.jobs or SIDE_BY_SIDE
+
+    def _job_memory(self) -> float | None:
+        """Return the GB that each job asks for; None: the cluster's default."""
+        limit = self.resources.memory_bytes
+        if self.memory is not None or limit is None:
+            return self.memory
+        # Slurm ends the whole job beyond it, with the process that would record why.
+        return math.ceil(limit / 2**30 + JOB_GB)
 
     def queued(self, names: Iterable[str]) -> set[str]:
         asked = set(names)
@@ -99,7 +120,7 @@ class SlurmExecutor(QueueExecutor):
             "timeout_min": self.minutes,
             "cpus_per_task": self.resources.cpus,
             "gpus_per_node": int(self.resources.gpus) or None,
-            "mem_gb": self.memory,
+            "mem_gb": self._job_memory(),
             "slurm_partition": self.partition,
             "slurm_account": self.account,
             "slurm_array_parallelism": len(works),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.errors import ConfigError
 from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.events import Event, RunEvent
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Executor, Handle, Job, Resources
 from advsweep.sweep.executors.processes import STORE_VARIABLE, ReusedWorker, WorkerPool
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.runs import ScheduledRun
@@ -38,6 +38,7 @@ class QueueWork:
     Attributes:
         runs: its list; `finished` is the time of the last end before the submission.
         environment: variables to set where the job runs.
+        resources: what each run occupies.
         is_first: whether it makes the evaluations that completed runs lack, for which there is
             no lease.
     """
@@ -45,6 +46,7 @@ class QueueWork:
     runs: Sequence[ScheduledRun]
     environment: Mapping[str, str]
     policy: Policy
+    resources: Resources = field(default_factory=Resources)
     is_first: bool = True
     _workers: _JobExecutor | None = field(default=None, compare=False)
 
@@ -60,6 +62,7 @@ class QueueWork:
             )
         with open_store(create=False, patience=store_patience(), wait=True) as store:
             workers = self._workers = _JobExecutor()
+            workers.prepare(self.resources, ())
             # The queue's library handles signals and calls `interrupt`.
             scheduler = Scheduler(
                 store=store,
@@ -117,6 +120,7 @@ class _JobExecutor(Executor):
     """Starts the workers of a job as children of its process."""
 
     name: ClassVar[str] = "here"
+    limits_memory: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()

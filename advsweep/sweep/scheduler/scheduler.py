@@ -184,6 +184,10 @@ class Scheduler:
         return most is not None and self._failures >= most
 
     @property
+    def _memory_limit(self) -> int | None:
+        return self.executor.resources.memory_bytes
+
+    @property
     def _free_slots(self) -> int:
         return self.slots - len(self._workers)
 
@@ -266,8 +270,8 @@ class Scheduler:
 
     def _find_companions(self, scheduled: ScheduledRun, record: RunRecord) -> Batch:
         """Return the queued runs that are trained together with one about to start."""
-        # A time limit applies to the process of a single run.
-        is_limited = self.policy.time_limit is not None
+        # A limit applies to the process of a single run.
+        is_limited = self.policy.time_limit is not None or self._memory_limit is not None
         if not self.executor.stacks or is_limited or needs_own_process(record):
             return []
         others = [run for run in self._states.having(Queued) if run is not scheduled]
@@ -312,7 +316,7 @@ class Scheduler:
             return True
         if handle is None:
             return False
-        worker = Worker(handle, self.policy, is_stack=len(batch) > 1)
+        worker = Worker(handle, self.policy, self._memory_limit, is_stack=len(batch) > 1)
         self._workers.append(worker)
         for scheduled, record in batch:
             # An end with another time than this is the new worker's.
@@ -360,12 +364,13 @@ class Scheduler:
         self._follow(verdict, scheduled, record)
 
     def _limit_workers(self) -> None:
-        """Stop the workers if the sweep is stopping, else those beyond their time limit."""
+        """Stop the workers if the sweep is stopping, else those beyond a limit."""
         for worker in self._workers:
             if self._stopping:
                 worker.stop(kill=self._stop_requests > 1)
             else:
                 worker.check_time()
+            worker.check_memory()
 
     def _read_store(self) -> None:
         """Read the state of active and waiting runs from the store, and act on it."""

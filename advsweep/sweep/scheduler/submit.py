@@ -102,7 +102,7 @@ def _submit_jobs(
         for scheduled, record in missing
     ]
     works = [
-        QueueWork(runs, environment, scheduler.policy, is_first=number == 0)
+        QueueWork(runs, environment, scheduler.policy, executor.resources, is_first=number == 0)
         for number in range(min(len(runs), scheduler.slots))
     ]
     return executor.submit(works, folder, url)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import psutil
+
 from advsweep.store import Failure, Status, lease_guard
+from advsweep.sweep.executors.sizes import show_size
 from advsweep.sweep.scheduler.causes import FailureCause
+from advsweep.sweep.scheduler.memory import held_bytes, processes_of
 
 if TYPE_CHECKING:
     from advsweep.sweep.executors.base import Handle
@@ -16,6 +22,9 @@ if TYPE_CHECKING:
 
 # Time that a worker has to write a checkpoint before it is killed.
 STOP_SECONDS = 20.0
+
+# Interval between two measurements of a limited worker's memory.
+MEASURE_SECONDS = 0.5
 
 # Time that a lease stays expired before its living worker is killed. After the machine slept, or
 # its clock was set, every lease looks expired until the next heartbeat.
@@ -27,17 +36,20 @@ class Worker:
     """A worker process under watch.
 
     Attributes:
+        memory_limit: bytes of its process and the descendants; None: no limit.
         is_stack: whether it was started with several runs.
         cause: why this process ended the worker; None while it did not.
     """
 
     handle: Handle
     policy: Policy
+    memory_limit: int | None = None
     is_stack: bool = False
     cause: FailureCause | None = None
     _started: float = field(default_factory=time.monotonic)
     _deadline: float | None = None
     _silent_since: float | None = None
+    _measured: float = -math.inf
 
     def stop(self, *, kill: bool = False) -> None:
         """Stop the worker, which may write a checkpoint; kill it if its time for that is over."""
@@ -60,6 +72,27 @@ class Worker:
             reason = f"took longer than its time limit of {limit:g} s"
             self.cause = FailureCause(Failure.TIMEOUT, reason)
             self.stop()
+
+    def check_memory(self) -> None:
+        """Kill the worker and its descendants if they hold more memory than allowed."""
+        pid = self.handle.pid()
+        now = time.monotonic()
+        if self.memory_limit is None or pid is None or self.cause is not None:
+            return
+        if now - self._measured < MEASURE_SECONDS:
+            return
+        self._measured = now
+        processes = processes_of(pid)
+        held = held_bytes(processes, self.memory_limit)
+        if held <= self.memory_limit:
+            return
+        limit = f"its limit of {show_size(self.memory_limit)} (resources.memory)"
+        self.cause = FailureCause(Failure.OOM, f"held {show_size(held)} of memory, above {limit}")
+        self.handle.kill()
+        # Those in sessions of their own would have time to take more.
+        for process in processes[1:]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
     def check_heartbeat(self, statuses: Iterable[Status]) -> None:
         """Kill the worker if it lives but has sent no heartbeat for longer than a lease.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.components import Plain
-from advsweep.machine import git_output
+from advsweep.machine import git_output, memory_bytes
 from advsweep.printable import redacted_arguments
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _of_this_process() -> Plain:
         "host": platform.node(),
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": memory_bytes(),
     }
 
 

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.machine import memory_bytes
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.executors.sizes import show_size
 from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.execute import execute
 from tests.sweep.helpers import wait_until
@@ -144,6 +146,11 @@ def test_runs_wait_for_memory_that_others_have(executor, job, free_memory, monke
         (["resources.gpus=3"], "resources.gpus: expected at most 2, the GPUs"),
         (["resources.gpus=1.5"], "gpus: expected whole GPUs or a share of one below 1, got 1.5"),
         (["resources.gpus=-1"], "gpus: expected >= 0, got -1"),
+        (["resources.memory=8"], "resources.memory: expected a size above 0 with its unit, such"),
+        (["resources.memory=lots"], "resources.memory: expected a size above 0 with its unit, su"),
+        (["resources.memory=0G"], "resources.memory: expected a size above 0 with its unit, such"),
+        (["resources.memory=900T"], "resources.memory: expected at most "),
+        (["resources.memory=1G", "executor=debug"], "resources.memory: executor 'debug' cannot"),
         (["resources.cpus=100000"], f"resources.cpus: expected at most {len(CORES)}, the cores"),
         (
             ["backend=tiny", "backend.threads=2"],
@@ -157,6 +164,27 @@ def test_what_can_never_fit_is_refused(overrides, message, plan, store):
         execute(plan("executor=local", *overrides), store)
     assert message in str(raised.value)
     assert store.runs.select() == []
+
+
+def test_as_many_runs_start_as_there_is_memory_for(executor):
+    half = (memory_bytes() >> 21) + 1
+    assert executor(Resources(memory=f"{half}M")).capacity() == 1
+    assert executor(Resources(memory=f"{half}M"), jobs=3).capacity() == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512M", 2**29), ("8G", 2**33), ("1.5GiB", 3 * 2**29), (" 4kb ", 4096), ("1T", 2**40)],
+)
+def test_sizes(text, size):
+    assert Resources(memory=text).memory_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(2**29, "512M"), (3 * 2**29, "1.5G"), (2**40, "1024G")]
+)
+def test_a_size_is_shown_as_it_is_written(size, shown):
+    assert show_size(size) == shown
 
 
 @dataclass(kw_only=True)

@@ -180,6 +180,14 @@ def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(slurm, pl
     ]
 
 
+def test_a_job_has_room_for_the_limit_of_its_run_and_for_itself(slurm, plan, store):
+    (slurm / "start").write_text(IDLE)
+    assert execute(plan(*ON_SLURM, "resources.memory=3.5G"), store).submitted == 1
+    assert "#SBATCH --mem=5GB" in (slurm / "scripts" / "100").read_text().splitlines()
+    with pytest.raises(ConfigError, match="=8G, got 4 GB"):
+        plan(*ON_SLURM, "resources.memory=8G", "executor.memory=4")
+
+
 def test_a_job_of_this_machine_is_queued_as_long_as_it_lives():
     me = process_name(str(os.getpid()))
     assert SlurmExecutor().queued([me, "1@0.0", "999999999@1.5"]) == {me}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.store import Status
+from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
@@ -96,7 +97,12 @@ def test_limits_are_for_processes_of_a_single_run(plan, store):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Noting, "limits_time", True)
         limited = given(plan(*STACK, "seed=0,1"), store, policy=Policy(time_limit=600))
+        patch.setattr(Noting, "limits_memory", True)
+        noting = Noting()
+        noting.prepare(Resources(memory="900G"), ())
+        small = given(plan(*STACK, "seed=2,3"), store, executor=noting)
     assert limited == [[1], [2]]
+    assert small == [[3], [4]]
 
 
 @pytest.mark.slow
