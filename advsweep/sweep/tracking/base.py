@@ -1,9 +1,9 @@
 """Trackers: services, besides the store, that show runs. Their contract, and what sends to them.
 
 During a sweep a thread polls the store and sends what is new; afterwards `export` sends. What a
-tracker raises, or how long it takes, ends no run: only `close` waits for the thread, for a limited
-time. Nothing is noted of what was sent: a tracker that can tell what it has of a run is sent the
-rest, any other is sent the run again.
+tracker raises, or how long it takes, ends no run: it is opened and tried again for some minutes,
+and only `close` waits for the thread, for a limited time. Nothing is noted of what was sent: a
+tracker that can tell what it has of a run is sent the rest, any other is sent the run again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import math
 import shlex
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 PROJECT = "advsweep"
 POLL_SECONDS = 2.0
+# During a sweep a tracker that fails is tried again, with longer and longer pauses: a server may be
+# away for a minute. It is given up when it has failed for so long.
+OUTAGE_SECONDS = 300.0
+LONGEST_PAUSE_SECONDS = 20.0
 # Time that a command waits at its end before it says why.
 ANNOUNCED_SECONDS = 1.0
 # Number of failures in a row after which the tracker counts as unreachable.
@@ -51,7 +56,8 @@ class Track(ABC):
     """One run in a tracker, while it is sent. Its methods may take long and raise anything.
 
     They are called from one thread, which is not the scheduler's. Texts of records and names of
-    metrics come without control characters.
+    metrics come without control characters. After an error the run is opened anew, and is sent the
+    rows after the new track's `last_step`.
     """
 
     last_step: int = -1
@@ -201,16 +207,32 @@ class Sender:
         record = _printable_record(record)
         if self._track is None:
             self._track = self._tracking.open(record)
-        # A step that a resumed run repeats is not sent again: trackers do not delete rows.
-        new = [(step, rows[step]) for step in steps if step > self._track.last_step]
-        if new:
-            self._track.log(new)
+        try:
+            self._send_steps(record, self._track, {step: rows[step] for step in steps}, last=last)
+        except BaseException:
+            # Some trackers write a run that is opened anew from its start.
+            self._track = None
+            self._last_step = -1
+            raise
         self._last_step = max(steps, default=self._last_step)
+
+    def _send_steps(
+        self,
+        record: RunRecord,
+        track: Track,
+        rows: Mapping[int, Mapping[str, float]],
+        *,
+        last: bool,
+    ) -> None:
+        # A step that a resumed run repeats is not sent again: trackers do not delete rows.
+        new = [(step, values) for step, values in rows.items() if step > track.last_step]
+        if new:
+            track.log(new)
         if last:
             evaluations = self._store.evaluations.select([record.id], split=None)
             summaries = self._store.metrics.summaries([record.id]).get(record.id, {})
             summaries = summaries | last_scores(evaluations)
-            self._track.close(record, {printable_line(k): v for k, v in summaries.items()})
+            track.close(record, {printable_line(k): v for k, v in summaries.items()})
 
 
 def _printable_record(record: RunRecord) -> RunRecord:
@@ -380,16 +402,30 @@ class TrackerClient:
     def _work(self) -> None:
         """Send what is new of the runs in training, and the rest when they end."""
         is_last = False
-        try:
-            # The runs wait for a store that is away; what a tracker lacks can be sent later.
-            with self._store.patience.suspended():
-                while not is_last:
-                    is_last = self._closing.wait(POLL_SECONDS)
-                    for run_id, sender in list(self._senders.items()):
-                        if self._send(run_id, sender, last=is_last or run_id in self._ended):
-                            del self._senders[run_id]
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tracker's code may raise anything
-            self._failure = _one_line(error)
+        pause = POLL_SECONDS
+        failing_since: float | None = None
+        # The runs wait for a store that is away; what a tracker lacks can be sent later.
+        with self._store.patience.suspended():
+            while not is_last:
+                is_last = self._closing.wait(pause)
+                try:
+                    self._send_new(last=is_last)
+                    pause = POLL_SECONDS
+                    failing_since = None
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - a tracker's code may raise anything
+                    now = time.monotonic()
+                    failing_since = failing_since or now
+                    is_final = isinstance(error, (ConfigError, SystemExit))
+                    if is_last or is_final or now - failing_since >= OUTAGE_SECONDS:
+                        self._failure = _one_line(error)
+                        return
+                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _send_new(self, *, last: bool) -> None:
+        """Send what is new of each run; raises whatever the tracker raises."""
+        for run_id, sender in list(self._senders.items()):
+            if self._send(run_id, sender, last=last or run_id in self._ended):
+                del self._senders[run_id]
 
     def _send(self, run_id: int, sender: Sender, *, last: bool) -> bool:
         """Send what is new of a run; return whether nothing of it is left to send.

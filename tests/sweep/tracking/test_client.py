@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.tracking import base
 from advsweep.sweep.tracking.base import (
     MAX_FAILURES,
     NoTracking,
@@ -224,6 +226,98 @@ def test_a_run_that_is_retried_goes_on(plan, store):
             feed(RunEvent(EventKind.STARTED, run))
             feed(RunEvent(EventKind.FAILED, run))
     assert ends == [(run_id, Status.FAILED)]
+
+
+@dataclass(kw_only=True)
+class Away(Tracking):
+    """A tracker whose server is away at first, and then loses its answer to the first rows."""
+
+    name: ClassVar[str] = "away"
+
+    failures: int = 0
+
+    def open(self, record):
+        self.fail(until=1)
+        return AwayTrack(record.id, self)
+
+    def fail(self, until):
+        if self.failures > until:
+            self.failures -= 1
+            raise ConnectionError("no answer")
+
+
+class AwayTrack(OddTrack):
+    def __init__(self, run, tracking):
+        super().__init__(run)
+        self._tracking = tracking
+
+    def log(self, rows):
+        super().log(rows)
+        self._tracking.fail(until=0)
+
+
+def wait_for(is_reached):
+    deadline = time.monotonic() + 60
+    while not is_reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_tracker_that_was_away_gets_every_step_once(store, training, monkeypatch):
+    monkeypatch.setattr(base, "POLL_SECONDS", 0.01)
+    store.metrics.record(training, points(range(1, 6)))
+    tracking = Away(failures=3, patience=60)
+    run = record_of(store, training)
+    said: list[str] = []
+    with tracker_client(store, tracking, said.append) as feed:
+        feed(RunEvent(EventKind.STARTED, run))
+        wait_for(lambda: tracking.failures == 0)
+        store.leases.finish(training, Status.DONE)
+        feed(RunEvent(EventKind.DONE, run))
+    assert said == []
+    # The track that is opened after an error says how far the tracker is.
+    assert [step for _, step, _ in logged] == [1, 2, 3, 4, 5]
+    assert ends == [(training, Status.DONE)]
+
+
+def test_a_tracker_that_stays_away_is_given_up_while_the_runs_go_on(store, training, monkeypatch):
+    monkeypatch.setattr(base, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(base, "OUTAGE_SECONDS", 0.05)
+    store.metrics.record(training, points(range(1, 6)))
+    run = record_of(store, training)
+    said: list[str] = []
+    with tracker_client(store, Odd(how="raises", patience=60), said.append) as feed:
+        feed(RunEvent(EventKind.STARTED, run))
+
+        def is_given_up():
+            feed(RunEvent(EventKind.WAITING, run))
+            return bool(said)
+
+        wait_for(is_given_up)
+    [line] = said
+    assert line.startswith("tracking: RuntimeError: no such server; the runs go on; 1 of 1 runs")
+
+
+def test_a_wrong_setting_is_not_tried_again(store, training, monkeypatch):
+    """A configuration error stays one, however long the tracker is tried."""
+    monkeypatch.setattr(base, "POLL_SECONDS", 0.01)
+    store.metrics.record(training, points(range(1, 6)))
+    opened = []
+
+    class Wrong(Odd):
+        name: ClassVar[str] = "wrong"
+
+        def open(self, record):
+            opened.append(record.id)
+            raise ConfigError("tracking.project: expected letters")
+
+    run = record_of(store, training)
+    said: list[str] = []
+    with tracker_client(store, Wrong(patience=60), said.append) as feed:
+        feed(RunEvent(EventKind.STARTED, run))
+        wait_for(lambda: opened)
+    assert opened == [training]
+    assert "expected letters" in said[0]
 
 
 PLUGIN = """
