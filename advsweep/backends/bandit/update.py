@@ -165,7 +165,8 @@ class Updates:
         norm = gradient.flatten(1).double().norm(dim=1)
         scale, active = self._clip(norm, active)
         origin = self._logits.origin()
-        move(self._run.optimizer, gradient * scale, self._state, self._lr, origin, active)
+        moved = next_state(self._run.optimizer, self._state, gradient * scale, self._lr, origin)
+        copy_active(moved, self._state, active)
         return {**metrics, GRADIENT_NORM: norm}
 
     def _slopes(
@@ -258,19 +259,17 @@ class Updates:
         return finite
 
 
-def move(
+def next_state(
     optimizer: Optimizer,
-    gradient: Parameters,
     state: State,
+    gradient: Parameters,
     lr: Float[Tensor, "runs 1 1"],
     origin: Parameters,
-    active: FlagPerRun,
-) -> None:
-    """Make one step against the gradient, in place, as torch's optimizers do.
+) -> State:
+    """Return what one step against the gradient changes, as torch's optimizers do.
 
     Args:
         origin: parameters that weight decay pulls towards.
-        active: the runs that make the step; the others keep parameters and moments.
     """
     # torch's own optimizers take a second to import, longer than most trainings of a bandit.
     parameters = state[PARAMETERS]
@@ -293,6 +292,11 @@ def move(
             gradient = optimizer.momentum * state["velocity"] + gradient
             moved["velocity"] = gradient
         moved[PARAMETERS] = parameters - lr * gradient
+    return moved
+
+
+def copy_active(moved: State, state: State, active: FlagPerRun) -> None:
+    """Copy what a step changes into the state, in place; runs that are not active keep theirs."""
     for name, new in moved.items():
         state[name].copy_(torch.where(active[:, None, None], new, state[name]))
 

@@ -71,27 +71,29 @@ class Rollouts:
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 
-@torch.no_grad()
-def sample(
-    network: Network,
-    task: SymbolTask,
-    prompts: Encoded,
-    group_size: int,
-    *,
-    temperature: float,
-    generator: torch.Generator,
-    top_p: float = 1.0,
-    squares: bool = False,
-) -> Rollouts:
-    """Sample `group_size` completions of every prompt; those of a prompt are neighbours.
+@dataclass(frozen=True, kw_only=True)
+class TokenSampling:
+    """How tokens are drawn, and what is recorded of them.
 
-    Args:
+    Attributes:
         temperature: 0 takes the likeliest token each time; log-probabilities and entropies are
             then those at temperature 1.
         top_p: sample from the smallest set of tokens with at least this share of the
             probability. Log-probabilities and entropies stay those of the whole distribution.
         squares: whether to record Σπ².
     """
+
+    temperature: float
+    generator: torch.Generator
+    top_p: float = 1.0
+    squares: bool = False
+
+
+@torch.no_grad()
+def sample(
+    network: Network, task: SymbolTask, prompts: Encoded, group_size: int, sampling: TokenSampling
+) -> Rollouts:
+    """Sample `group_size` completions of every prompt; those of a prompt are neighbours."""
     # A prompt with more than _COLUMNS rollouts is sampled in several parts of equal size.
     parts_per_prompt = -(-group_size // _COLUMNS)
     size = -(-group_size // parts_per_prompt)
@@ -106,37 +108,31 @@ def sample(
             size,
             task.max_completion_length,
         )
-        parts.append(_sample(decoder, task, temperature, generator, top_p, squares))
+        parts.append(_sample(decoder, task, sampling))
     rollouts = Rollouts.concatenate(parts)
     back = torch.from_numpy(np.argsort(order, kind="stable"))
     rows = torch.arange(len(rollouts.lengths)).view(len(order), size)[back]
     return rollouts[rows.reshape(len(prompts.lengths), -1)[:, :group_size].flatten()]
 
 
-def _sample(
-    decoder: _Decoder,
-    task: SymbolTask,
-    temperature: float,
-    generator: torch.Generator,
-    top_p: float,
-    records_squares: bool,
-) -> Rollouts:
+def _sample(decoder: _Decoder, task: SymbolTask, sampling: TokenSampling) -> Rollouts:
     """Sample until every column has ended."""
     steps = task.max_completion_length
     count = decoder.logits.shape[1]
-    uniform = torch.rand(steps, count, generator=generator)
+    uniform = torch.rand(steps, count, generator=sampling.generator)
     tokens = torch.full((count, steps), task.pad_id)
     log_probs, entropies, certainties, squares = (torch.zeros(count, steps) for _ in range(4))
     lengths = torch.full((count,), steps)
     columns = torch.arange(count)
     running = torch.ones(count, dtype=torch.bool)
     for step in range(steps):
-        log_p = F.log_softmax(decoder.logits / (temperature or 1.0), dim=0)
+        log_p = F.log_softmax(decoder.logits / (sampling.temperature or 1.0), dim=0)
         p = log_p.exp()
-        if temperature == 0:
+        if sampling.temperature == 0:
             token = log_p.argmax(dim=0)
         else:
-            cumulated = (p if top_p == 1 else _nucleus(p, top_p)).cumsum(dim=0)
+            drawn = p if sampling.top_p == 1 else _nucleus(p, sampling.top_p)
+            cumulated = drawn.cumsum(dim=0)
             # Relative to the last cumulated probability, which rounding keeps from being 1.
             passed = cumulated <= uniform[step, columns] * cumulated[-1]
             token = passed.sum(dim=0).clamp_(max=len(p) - 1)
@@ -144,7 +140,7 @@ def _sample(
         log_probs[columns, step] = log_p.gather(0, token[None])[0]
         entropies[columns, step] = -(p * log_p).sum(dim=0)
         certainties[columns, step] = -log_p.mean(dim=0) - math.log(len(p))
-        if records_squares:
+        if sampling.squares:
             squares[columns, step] = p.square().sum(dim=0)
         ended = running & (token == task.eos_id)
         lengths[columns[ended]] = step + 1
@@ -321,9 +317,11 @@ class TinySampler:
             self._task,
             prompts,
             n,
-            temperature=temperature,
-            generator=torch_generator(seed, Stream.EVALUATION),
-            top_p=self._top_p,
+            TokenSampling(
+                temperature=temperature,
+                generator=torch_generator(seed, Stream.EVALUATION),
+                top_p=self._top_p,
+            ),
         )
         texts = decode(rollouts.tokens.numpy(), self._task)
         by_problem = [texts[i : i + n] for i in range(0, len(texts), n)]

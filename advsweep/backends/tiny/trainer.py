@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.tiny.network import Continuations, Network
-from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
+from advsweep.backends.tiny.sampling import Rollouts, TinySampler, TokenSampling, sample
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import (
@@ -303,14 +303,17 @@ class _Source(LanguageSource):
         greedy: bool = False,
     ) -> tuple[Rollouts, Scores]:
         """Sample a group for each problem, or a greedy rollout, and score them."""
+        sampling = TokenSampling(
+            temperature=0.0 if greedy else self._run.generation.temperature,
+            generator=generator,
+            squares="token_grad_norms" in self._read,
+        )
         rollouts = sample(
             Network.of(weights, self._model),
             self._task,
             encode([problem.prompt for problem in problems], self._task),
             1 if greedy else self._run.drawn_size,
-            temperature=0.0 if greedy else self._run.generation.temperature,
-            generator=generator,
-            squares="token_grad_norms" in self._read,
+            sampling,
         )
         started = time.perf_counter()
         last = rollouts.tokens.gather(1, rollouts.lengths[:, None] - 1)[:, 0]

@@ -15,7 +15,7 @@ from advsweep.backends.bandit.tables import (
     ShiftedPolicy,
     exact_metrics,
 )
-from advsweep.backends.bandit.update import move
+from advsweep.backends.bandit.update import copy_active, next_state
 from advsweep.backends.models import Table
 from advsweep.backends.randomness import Stream
 from advsweep.config.settings import AdamW, Sgd
@@ -55,7 +55,8 @@ def test_optimizers_move_as_those_of_torch(ours, theirs, options):
         gradient = torch.randn(3, 4, generator=generator)
         weight.grad = gradient.clone()
         optimizer.step()
-        move(ours, torch.stack([gradient, gradient]), state, rates, origin, active)
+        moved = next_state(ours, state, torch.stack([gradient, gradient]), rates, origin)
+        copy_active(moved, state, active)
         assert torch.allclose(both[0], weight, atol=1e-5)
     assert torch.equal(both[1], parameters)
     assert all((memory[1] == 0).all() for name, memory in state.items() if name != PARAMETERS)

@@ -9,17 +9,16 @@ import torch.nn.functional as F
 
 from advsweep.backends.tiny import sampling
 from advsweep.backends.tiny.network import Network
-from advsweep.backends.tiny.sampling import TinySampler, sample
+from advsweep.backends.tiny.sampling import TinySampler, TokenSampling, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import flatten
 
 
 def draw(weights, model, task, prompts, size, *, temperature=1.0, seed=0, **how):
-    generator, network = (
-        torch.Generator().manual_seed(seed),
-        Network.of(flatten(weights, model), model),
-    )
-    return sample(network, task, prompts, size, temperature=temperature, generator=generator, **how)
+    generator = torch.Generator().manual_seed(seed)
+    network = Network.of(flatten(weights, model), model)
+    how = TokenSampling(temperature=temperature, generator=generator, **how)
+    return sample(network, task, prompts, size, how)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -123,14 +122,8 @@ def test_the_sampler_answers_problem_by_problem(model, make_weights, task, probl
     # The mean over tokens, not over completions.
     prompts = encode([problem.prompt for problem in problems], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
-    rollouts = sample(
-        Network.of(flatten(weights, model), model),
-        task,
-        prompts,
-        6,
-        temperature=1.0,
-        generator=generator,
-    )
+    how = TokenSampling(temperature=1.0, generator=generator)
+    rollouts = sample(Network.of(flatten(weights, model), model), task, prompts, 6, how)
     rows = slice(12, 18)
     expected = rollouts.entropies[rows].sum() / rollouts.lengths[rows].sum()
     assert answers.token_entropy[2] == pytest.approx(expected.item(), rel=1e-5)
@@ -153,8 +146,8 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
     assert found.kl_base is not None
     prompts = encode([problem.prompt for problem in some], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
-    how = {"temperature": temperature, "generator": generator}
-    rollouts = sample(Network.of(flatten(weights, model), model), task, prompts, 12, **how)
+    how = TokenSampling(temperature=temperature, generator=generator)
+    rollouts = sample(Network.of(flatten(weights, model), model), task, prompts, 12, how)
     for problem, answer in ((0, 0), (2, 8)):
         row = problem * 12 + answer
         prompt = torch.from_numpy(prompts.tokens[problem, : prompts.lengths[problem]])

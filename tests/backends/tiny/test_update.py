@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from advsweep.backends.tiny.network import Network
-from advsweep.backends.tiny.sampling import sample
+from advsweep.backends.tiny.sampling import TokenSampling, sample
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import flatten, unflatten
 from advsweep.config.settings import AdamW
@@ -28,7 +28,8 @@ def experience(model, make_weights, task, prompts):
     """Rollouts of slightly other weights, so that ratios are not 1 and some are clipped."""
     network = Network.of(flatten(make_weights(model, seed=1), model), model)
     generator = torch.Generator().manual_seed(0)
-    rollouts = sample(network, task, prompts, G, temperature=1.3, generator=generator)
+    sampling = TokenSampling(temperature=1.3, generator=generator)
+    rollouts = sample(network, task, prompts, G, sampling)
     advantages = torch.randn(len(rollouts.lengths), generator=generator)
     advantages[: 2 * G] = 0
     advantages[3 * G + 1] = 0

@@ -7,7 +7,7 @@ from advsweep.backends.randomness import Stream, numpy_generator, torch_generato
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny import update as tiny_update
 from advsweep.backends.tiny.network import Network
-from advsweep.backends.tiny.sampling import sample
+from advsweep.backends.tiny.sampling import TokenSampling, sample
 from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import flatten, unflatten
@@ -34,15 +34,11 @@ def perturbed(small_run):
 def drawn(run, base):
     problems = run.task.draw(PROMPTS, numpy_generator(3, Stream.PROMPTS))
     prompts = encode([problem.prompt for problem in problems], run.task)
-    rollouts = sample(
-        Network.of(flatten(base, run.model), run.model),
-        run.task,
-        prompts,
-        SIZE,
-        temperature=run.generation.temperature,
-        generator=torch_generator(4, Stream.ROLLOUTS),
+    sampling = TokenSampling(
+        temperature=run.generation.temperature, generator=torch_generator(4, Stream.ROLLOUTS)
     )
-    return prompts, rollouts
+    network = Network.of(flatten(base, run.model), run.model)
+    return prompts, sample(network, run.task, prompts, SIZE, sampling)
 
 
 def as_rows(prompts, rollouts, pad_id):
