@@ -160,6 +160,18 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
+def disable_dropout(model: Any) -> None:
+    """Set the rates of dropout to 0 that modules keep as numbers.
+
+    TRL disables modules of torch's `Dropout` class. Layers of OPT and others call the function
+    instead, with a rate of their own.
+    """
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
 def lora_config(model: HfModel) -> Any:
     """Return PEFT's settings of the model's adapter.
 

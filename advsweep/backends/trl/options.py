@@ -57,6 +57,13 @@ class TrlOptions(StepOptions):
         help="most trained weights whose changes each step measures, as optim/change_norm, "
         "optim/step_norm and optim/update_cosine; that takes three copies of them",
     )
+    log_prob_bound: float | None = option(
+        None,
+        gt=0,
+        identity=False,
+        help="nats that log π of a sampled token may differ by between sampling and updates; "
+        "null: 0.01, and 0.1 in the mean of tokens where one of them computes with 16 bits",
+    )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
 
     def layout_of(self, run: Run) -> Layout:

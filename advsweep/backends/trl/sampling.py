@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
 from advsweep.backends.trl.ends import Ends, StopTexts, end_marks, until_stop
 from advsweep.backends.trl.padded_rows import TokenizedAnswers
+from advsweep.backends.trl.positions import positions_of
 from advsweep.backends.trl.shared_prompts import shared_generate
 from advsweep.tasks.base import Completions
 
@@ -99,12 +100,12 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
         self._certainty.append(certainty(log_p))
         return scores
 
-    def statistics(self, completions: Texts, *, each_token: bool = False) -> TokenStatistics:
+    def statistics(self, completions: Texts, *, of_tokens: Collection[str] = ()) -> TokenStatistics:
         """Return the statistics of the completions.
 
         Args:
             completions: tokens of each row up to its end mark, inclusive.
-            each_token: whether to keep the entropy of every token.
+            of_tokens: what to keep of every token: `token_entropies`, and log π as `log_probs`.
         """
         assert self._log_p is not None
         device = self._log_p.device
@@ -120,12 +121,14 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
             return torch.stack(per_step, dim=1).where(mask, 0.0)
 
         entropies = masked(self._entropy)
+        surprisal = masked(self._surprisal)
+        by_name = {"token_entropies": entropies, "log_probs": -surprisal}
         return TokenStatistics(
             lengths=lengths.float(),
-            surprisal=masked(self._surprisal).sum(dim=1),
+            surprisal=surprisal.sum(dim=1),
             entropy=entropies.sum(dim=1),
             certainty=masked(self._certainty).sum(dim=1),
-            tokens={"token_entropies": entropies} if each_token else {},
+            tokens={name: by_name[name] for name in of_tokens},
         )
 
     def _add_surprisal(self, tokens: Int[Tensor, " rows"]) -> None:
@@ -231,7 +234,7 @@ def log_policy(
     logits = model(
         input_ids=padded.ids,
         attention_mask=padded.mask,
-        position_ids=(padded.mask.cumsum(dim=1) - 1).clamp(min=0),
+        position_ids=positions_of(padded.mask),
         logits_to_keep=padded.tokens + 1,
         use_cache=False,
     ).logits[:, :-1]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from advsweep.backends.trl.positions import positions_of
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def pack(padded: PaddedRows, dtype: torch.dtype) -> Packed:
     valid = torch.cat((before[:, :-1], there.flatten(1)), dim=1).bool()
     last = before.sum(dim=1, keepdim=True) - 1
     steps = torch.arange(width, device=device).repeat(slots)
-    positions = torch.cat(((before.cumsum(1) - 1).clamp(min=0)[:, :-1], last + steps), dim=1)
+    positions = torch.cat((positions_of(before)[:, :-1], last + steps), dim=1)
 
     of_slot = torch.arange(1, slots + 1, device=device).repeat_interleave(width)
     owner = torch.cat((of_slot.new_zeros(start - 1), of_slot))
@@ -143,7 +144,7 @@ def shared_generate(
     output = model(
         input_ids=ids[:, :-1],
         attention_mask=mask[:, :-1],
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, :-1],
+        position_ids=positions_of(mask)[:, :-1],
         use_cache=True,
         logits_to_keep=1,
     )

@@ -27,8 +27,11 @@ from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, peak_memory
 from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl.config import generation_of, hf_model
+from advsweep.backends.trl.consistency import Bound, measure_gap
 from advsweep.backends.trl.ends import Ends, until_stop
+from advsweep.backends.trl.loading import disable_dropout
 from advsweep.backends.trl.padded_rows import PaddedRows
+from advsweep.backends.trl.positions import needs_positions, with_positions
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
+    from advsweep.backends.trl.consistency import Truncation
     from advsweep.backends.trl.options import TrlOptions
     from advsweep.backends.trl.steps import Rows
     from advsweep.estimators.batch import Advantages
@@ -80,6 +84,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         base_rate: the base's solve rate, for a control that needs it; set before the first step.
         meter: measures the changes of the weights; None where it does not.
     """
+
+    # What the sampler's log-probabilities are normalised within; None: all tokens.
+    _truncation: Truncation | None = None
+    _gap_remedy = "try model.attention=eager or another model"
 
     def __init__(
         self,
@@ -107,8 +115,12 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         super().__init__(
             model=self._model_settings.location, reward_funcs=self._reward, **arguments
         )
+        disable_dropout(self.model)
         if options.share_prompts:
             check_attention(self.model)
+        self._needs_positions = needs_positions(self.model)
+        # Until the first rollouts of this process, of a resumed training too.
+        self._checks_log_probs = True
         trained = {
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
@@ -205,8 +217,24 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         statistics = self.step_buffer.statistics
         assert statistics is not None
         tokens = {**statistics.tokens, **self._passes_over(rows)}
+        sampled = tokens.pop("log_probs", rows.get("sampling_per_token_logps"))
         self.step_buffer.statistics = replace(statistics, tokens=tokens)
+        if self._checks_log_probs:
+            assert sampled is not None
+            self._check_log_probs(rows, sampled)
+            self._checks_log_probs = False
         return rows
+
+    def _check_log_probs(self, rows: Rows, sampled: Float[Tensor, "rows tokens"]) -> None:
+        """Refuse a model whose log π in updates is another than in sampling; see `consistency`."""
+
+        def score(padded: PaddedRows) -> Float[Tensor, "rows tokens"]:
+            log_probs: Tensor = self.token_pass(self.model, padded)[0]
+            return log_probs
+
+        gap = measure_gap(self, rows, sampled, score, self._truncation)
+        bound = Bound.of(self, self._options.log_prob_bound)
+        bound.check(gap, self.model, f"{self._gap_remedy}; backend.log_prob_bound sets the bound")
 
     def _passes_over(self, rows: Rows) -> Rows:
         """Compute what the estimator reads of each token by further forward passes."""
@@ -248,6 +276,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         completions: list[list[int]] = []
         statistics: list[TokenStatistics] = []
         size = self._options.rollout_batch or len(prompts)
+        kept = ["token_entropies"] if self._each_token else []
+        if self._checks_log_probs:
+            kept.append("log_probs")
         model = self.accelerator.unwrap_model(self.model_wrapped)
         for start in range(0, len(prompts), size):
             batch = prompts[start : start + size]
@@ -256,7 +287,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 generated, _ = super()._generate_single_turn(batch, *arguments, **named)
             cut = [self.ends.cut(tokens) for tokens in generated]
             completions += cut
-            statistics.append(recorder.statistics(cut, each_token=self._each_token))
+            statistics.append(recorder.statistics(cut, of_tokens=kept))
         self.step_buffer.statistics = TokenStatistics.join(statistics)
         return completions, None  # transformers gives no log-probabilities
 
@@ -323,8 +354,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         The third of the results is the loss of routers, which is off.
         """
         if not self._share_prompts:
+            scored = with_positions(model) if self._needs_positions else model
             return super()._get_per_token_logps_and_entropies(
-                model, *padded, batch_size, compute_entropy=compute_entropy, **named
+                scored, *padded, batch_size, compute_entropy=compute_entropy, **named
             )
         batches = padded.split(batch_size or len(padded.ids))
         with self.accelerator.autocast():

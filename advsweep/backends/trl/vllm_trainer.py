@@ -15,6 +15,7 @@ from trl import GRPOTrainer
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl import vllm_engine
 from advsweep.backends.trl.config import Correction, VllmGeneration, hf_model
+from advsweep.backends.trl.consistency import Truncation
 from advsweep.backends.trl.padded_rows import PaddedRows, TokenizedAnswers
 from advsweep.backends.trl.sampling import (
     GREEDY,
@@ -39,11 +40,16 @@ _GAP = "sampling/sampling_logp_difference/mean"
 class VllmTrainer(EstimatorTrainer):
     """Samples with vLLM, by an engine that TRL makes in this process."""
 
+    _gap_remedy = "try generation=transformers"
+
     def __init__(self, run: Run, options: TrlOptions, **named: Any) -> None:
         assert isinstance(run.generation, VllmGeneration)
         self._generation = run.generation
         self._needs_certainty = "self_certainty" in run.estimator.needs
         self._unscored = False
+        if run.generation.top_p < 1 or run.generation.top_k > 0:
+            # TRL has vLLM return log-probabilities of what these leave.
+            self._truncation = Truncation(run.generation.top_p, run.generation.top_k)
         model = hf_model(run.model)
         settings = {
             # The precision that the training computes in.

@@ -97,3 +97,62 @@ def stock_training(tmp_path):
     """Trains as a run would be, by TRL alone; returns the loss of every pass and the weights."""
     train_stock = runpy.run_path(str(STOCK))["train_stock"]
     return lambda run, **settings: train_stock(run, tmp_path / "stock", **settings)
+
+
+# Layers of random models, wide enough in their weights that positions and padding matter.
+_HEADS = {"num_attention_heads": 4}
+_LAYERS = {"hidden_size": 32, "num_hidden_layers": 1, **_HEADS}
+_WIDE = {"initializer_range": 0.3}
+_OLD_NAMES = {"n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 64, **_WIDE}
+RANDOM_MODELS = {
+    "qwen2": {**_LAYERS, "intermediate_size": 64, "num_key_value_heads": 2},
+    "llama": {**_LAYERS, "intermediate_size": 64, "num_key_value_heads": 2},
+    "gpt2": _OLD_NAMES,
+    "gpt_bigcode": _OLD_NAMES,
+    "gpt_neo": {
+        "hidden_size": 32,
+        "num_layers": 1,
+        "num_heads": 4,
+        "attention_types": [[["global"], 1]],
+        "max_position_embeddings": 64,
+        **_WIDE,
+    },
+    "opt": {
+        **_LAYERS,
+        "ffn_dim": 64,
+        "word_embed_proj_dim": 32,
+        "max_position_embeddings": 64,
+        "init_std": 0.3,
+    },
+    "bloom": {"hidden_size": 32, "n_layer": 1, "n_head": 4},
+    # It ignores the attention mask, and so reads padding on the left.
+    "rwkv": {"hidden_size": 32, "num_hidden_layers": 2},
+}
+
+
+@pytest.fixture(scope="session")
+def random_model(exported_base, tmp_path_factory):
+    """`random_model(kind)` returns a folder with random weights and the tokenizer of small runs."""
+    folders = {}
+
+    def make(kind):
+        if kind not in folders:
+            folders[kind] = _make_random_model(kind, exported_base(), tmp_path_factory.mktemp(kind))
+        return folders[kind]
+
+    return make
+
+
+def _make_random_model(kind, base, folder):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base, padding_side="left")
+    marks = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(tokenizer), bos_token_id=None, **marks, **RANDOM_MODELS[kind]
+    )
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

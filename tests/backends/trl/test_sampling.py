@@ -64,7 +64,9 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
     for name in ("lengths", "surprisal", "entropy", "certainty"):
         found, expected = getattr(scored, name), getattr(signals, name)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    tokens = recorder.statistics(completions, each_token=True).tokens["token_entropies"]
+    tokens = recorder.statistics(completions, of_tokens=["token_entropies"]).tokens[
+        "token_entropies"
+    ]
     # Some end early and some never, and the last token counts in both cases.
     unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
     assert 0 < len(unfinished) < len(completions)
