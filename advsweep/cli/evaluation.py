@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,13 +43,26 @@ class EvaluationRequest(NamedTuple):
     subject: EvaluationSubject | None
 
 
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What the options say about an evaluation, of whichever weights.
+
+    Attributes:
+        task: None: that of the run.
+        samples: of each problem; None: as many as the run or the defaults have.
+        fields: assignments such as `evaluation.temperature=0.5`.
+    """
+
+    task: str | None
+    samples: int | None
+    fields: Sequence[str]
+    config_dirs: Sequence[Path]
+
+
 def parse_request(
+    options: EvaluationOptions,
     *,
-    model: str | None,
-    task: str | None,
-    samples: int | None,
-    fields: Sequence[str],
-    config_dirs: Sequence[Path],
+    model: str | None = None,
     run_config: Mapping[str, Any] | None = None,
 ) -> EvaluationRequest:
     """Build the request; omitted options come from the run's config or from defaults.
@@ -56,23 +70,23 @@ def parse_request(
     If k of pass@k is not given, values above the number of samples are lowered to it.
 
     Args:
+        model: a folder, or a name on the hub; None for a run.
         run_config: the config of the run to evaluate; None for a model.
 
     Raises:
         ConfigError: an option is unknown, does not apply, or has several values.
     """
-
-    assignments = parse_assignments(fields)
+    assignments = parse_assignments(options.fields)
     backend = _backend(
         run_config["backend"]["name"] if run_config else assignments.get("backend", "trl")
     )
     samplers = _samplers(backend, assignments.get("generation"), is_run=run_config is not None)
     for key in assignments:
         _check_key(key, samplers, is_run=run_config is not None)
-    options = {"task": task, "model.path": model, "evaluation.n": samples}
-    assignments |= {key: value for key, value in options.items() if value is not None}
+    values = {"task": options.task, "model.path": model, "evaluation.n": options.samples}
+    assignments |= {key: value for key, value in values.items() if value is not None}
     assignments["generation"] = samplers[0].name if samplers else Generation.name
-    nodes = _compose(assignments, config_dirs, run_config)
+    nodes = _compose(assignments, options.config_dirs, run_config)
     generations = [
         sampler.build(
             {key: v for key, v in nodes["generation"].items() if key in fields_of(sampler)},

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -43,6 +43,37 @@ LOWER_BOUNDS = (0.95, 0.8, 0.5, 0.3, 0.1, 0.01)
 PIECE_SAMPLES = 1024
 
 
+@dataclass(frozen=True)
+class Questions:
+    """Problems, and how answers to them are sampled and scored.
+
+    Attributes:
+        task: scores the answers.
+        settings: how many answers of each problem are sampled, and how.
+    """
+
+    task: Task
+    settings: EvaluationSettings
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True)
+class ProblemChoice:
+    """Which problems of a task an evaluation answers.
+
+    Attributes:
+        number: how many of the split's problems; None for all.
+        validates: the run's own task, if validation problems are answered in its place.
+    """
+
+    split: Split = Split.HELD_OUT
+    number: int | None = None
+    validates: Task | None = None
+
+
+_HELD_OUT = ProblemChoice()
+
+
 class ProblemResult(NamedTuple):
     """The counts of one problem, and the first of its answers, as the store keeps them."""
 
@@ -71,16 +102,13 @@ def spread_over_levels(problems: Sequence[L], number: int) -> list[L]:
     return chosen
 
 
-def count(
-    sampler: Sampler,
-    task: Task,
-    settings: EvaluationSettings,
-    problems: Sequence[Problem],
-    seed: int,
-) -> list[ProblemResult]:
-    """Draw `settings.n` answers to each of some problems and count the correct ones."""
-    completions = sampler.sample(problems, settings.n, temperature=settings.temperature, seed=seed)
-    n = settings.n
+def count(sampler: Sampler, questions: Questions, seed: int) -> list[ProblemResult]:
+    """Draw `settings.n` answers to each problem and count the correct ones."""
+    task = questions.task
+    problems = questions.problems
+    n = questions.settings.n
+    temperature = questions.settings.temperature
+    completions = sampler.sample(problems, n, temperature=temperature, seed=seed)
     repeated = list(chain.from_iterable([problem] * n for problem in problems))
     texts = list(chain.from_iterable(completions.texts))
     rewards = task.score(repeated, texts).reshape(len(problems), n)
@@ -148,19 +176,14 @@ def evaluation_identity(
     subject: str,
     task: Task,
     settings: EvaluationSettings,
-    split: Split = Split.HELD_OUT,
+    choice: ProblemChoice = _HELD_OUT,
     sampler: str | None = None,
-    problems: int | None = None,
-    validates: Task | None = None,
 ) -> str:
     """Return the hash of the weights, the problems and the sampling.
 
     Args:
         subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
-        split: the problems that are answered.
         sampler: the kind of sampler, by `Generation.sampler`; each rounds differently.
-        problems: how many of the split's problems are answered; None for all.
-        validates: the run's own task, if validation problems are answered in its place.
     """
     material: Plain = {
         "revision": REVISION,
@@ -173,16 +196,16 @@ def evaluation_identity(
     # Left out at their defaults: identities from before these settings existed stay valid.
     if settings.top_p < 1:
         material["top_p"] = settings.top_p
-    if split is not Split.HELD_OUT:
-        material["split"] = split.value
+    if choice.split is not Split.HELD_OUT:
+        material["split"] = choice.split.value
     if sampler is not None:
         material["sampler"] = sampler
-    if problems is not None:
-        material["problems"] = problems
-    if settings.validation_share and split is Split.HELD_OUT:
+    if choice.number is not None:
+        material["problems"] = choice.number
+    if settings.validation_share and choice.split is Split.HELD_OUT:
         material["validation_share"] = settings.validation_share
-    if validates is not None:
-        material["validates"] = identity_of(validates)
+    if choice.validates is not None:
+        material["validates"] = identity_of(choice.validates)
     return hash_json(material)
 
 
@@ -194,9 +217,7 @@ def solve_rate_levels(rates: Float[np.ndarray, " problems"]) -> Int[np.ndarray, 
 
 def evaluate_in_pieces(
     sampler: Callable[[], Sampler],
-    task: Task,
-    settings: EvaluationSettings,
-    problems: Sequence[Problem],
+    questions: Questions,
     folder: Path,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[ProblemResult]:
@@ -212,17 +233,19 @@ def evaluate_in_pieces(
     """
     loaded: Sampler | None = None
     results: list[ProblemResult] = []
+    settings = questions.settings
+    total = len(questions.problems)
     size = max(1, PIECE_SAMPLES // settings.n)
-    for number, start in enumerate(range(0, len(problems), size)):
-        piece = problems[start : start + size]
-        on_progress(len(results), len(problems))
+    for number, start in enumerate(range(0, total, size)):
+        piece = replace(questions, problems=questions.problems[start : start + size])
+        on_progress(len(results), total)
         file = folder / f"{number:05d}.json"
-        counted = _read(file, piece)
+        counted = _read(file, piece.problems)
         if counted is None:
             loaded = loaded or sampler()
             # By the number of the piece, so that it does not matter which were drawn before.
             seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])
-            counted = count(loaded, task, settings, piece, seed)
+            counted = count(loaded, piece, seed)
             make_private_folder(folder)
             rows = [
                 {"counts": asdict(result.counts), "first": asdict(result.first)}
@@ -231,7 +254,7 @@ def evaluate_in_pieces(
             # Whole or not at all, as the process may die while it writes.
             replace_file(file, json.dumps(rows))
         results += counted
-    on_progress(len(results), len(problems))
+    on_progress(len(results), total)
     return results
 
 

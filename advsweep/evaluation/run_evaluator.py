@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
@@ -15,7 +15,9 @@ from advsweep.backends.identity import hash_json
 from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.evaluation.evaluate import (
     REVISION,
+    ProblemChoice,
     ProblemResult,
+    Questions,
     count,
     evaluation_identity,
     spread_over_levels,
@@ -72,11 +74,12 @@ class Evaluator:
     run_id: int
     attempt: int
 
-    def _identity(self, step: int, settings: EvaluationSettings, task: Task, **which: Any) -> str:
+    def _identity(
+        self, step: int, settings: EvaluationSettings, task: Task, choice: ProblemChoice
+    ) -> str:
         """Return the identity of an evaluation after `step` steps; see `evaluation_identity`."""
         subject = subject_of(self.run, self.attempt, step)
-        sampler = self.run.generation.sampler
-        return evaluation_identity(subject, task, settings, sampler=sampler, **which)
+        return evaluation_identity(subject, task, settings, choice, self.run.generation.sampler)
 
     def _parts(self, step: int) -> Iterator[_Part]:
         """Yield the evaluations after `step` steps; each is to be made before the next is taken.
@@ -94,12 +97,14 @@ class Evaluator:
         task = self.run.task
         settings = self._settings(step)
         make = functools.partial(reported_problems, task, settings)
-        return _Part(HELD_OUT, task, make, settings, self._identity(step, settings, task))
+        identity = self._identity(step, settings, task, ProblemChoice())
+        return _Part(HELD_OUT, task, make, settings, identity)
 
     def _of_training(self, step: int, settings: EvaluationSettings) -> _Part:
         task = self.run.task
         number = settings.train_problems
-        identity = self._identity(step, settings, task, split=Split.TRAIN, problems=number)
+        choice = ProblemChoice(Split.TRAIN, number)
+        identity = self._identity(step, settings, task, choice)
 
         def problems() -> Sequence[Problem]:
             return spread_over_levels(task.problems(Split.TRAIN), number)
@@ -109,7 +114,8 @@ class Evaluator:
     def _validation(self, step: int) -> _Part:
         settings = self.run.evaluation.of_validation()
         task, problems = validation_problems(self.run.task, settings)
-        identity = self._identity(step, settings, task, validates=self.run.task)
+        choice = ProblemChoice(validates=self.run.task)
+        identity = self._identity(step, settings, task, choice)
         return _Part(VALIDATION, task, lambda: problems, settings, identity)
 
     def _settings(self, step: int) -> EvaluationSettings:
@@ -217,7 +223,8 @@ class Evaluator:
             self.store.evaluations.link(self.run_id, part.identity, step)
             return
         run = self.run
-        results = count(sampler(), part.task, part.settings, part.problems(), part.settings.seed)
+        questions = Questions(part.task, part.settings, part.problems())
+        results = count(sampler(), questions, part.settings.seed)
         limits = run.backend.answer_limits(run.generation, part.task)
         evaluation = NewEvaluation(
             identity=part.identity,

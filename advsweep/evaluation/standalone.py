@@ -6,13 +6,17 @@ import functools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.backends.build import check_sampling
 from advsweep.config.validation import reported_problems
 from advsweep.errors import ConfigError, SamplerError
-from advsweep.evaluation.evaluate import ProblemResult, evaluate_in_pieces, evaluation_identity
+from advsweep.evaluation.evaluate import (
+    ProblemChoice,
+    Questions,
+    evaluate_in_pieces,
+    evaluation_identity,
+)
 from advsweep.evaluation.run_evaluator import add_evaluation, lock_of, settings_of, subject_of
 from advsweep.store import NewEvaluation
 from advsweep.store.evaluations import MODEL_SUBJECT
@@ -133,20 +137,10 @@ def evaluate_subject(
     """
     task.check()
     task.check_consent()
-    problems = _problems(task, settings, split)
+    questions = Questions(task, settings, _problems(task, settings, split))
 
     def identity_of(method: str | None) -> str:
-        return evaluation_identity(subject.subject, task, settings, split, method)
-
-    def results_by(method: str | None, folder: Path) -> list[ProblemResult]:
-        return evaluate_in_pieces(
-            lambda: subject.methods[method](task, settings),
-            task,
-            settings,
-            problems,
-            folder,
-            on_progress,
-        )
+        return evaluation_identity(subject.subject, task, settings, ProblemChoice(split), method)
 
     def ensure(method: str | None) -> EvaluationRecord:
         identity = identity_of(method)
@@ -154,7 +148,8 @@ def evaluate_subject(
         with lock_of(store, identity):
             if not store.evaluations.has(identity):
                 folder = store.runs_directory / ".evaluations" / identity[:16]
-                results = results_by(method, folder)
+                load = functools.partial(subject.methods[method], task, settings)
+                results = evaluate_in_pieces(load, questions, folder, on_progress)
                 limits = subject.answer_limits(task)
                 stored = settings_of(settings, method, task, limits, split.value)
                 evaluation = NewEvaluation(

@@ -15,6 +15,8 @@ from advsweep.config.settings import EvaluationSettings
 from advsweep.config.validation import reported_problems
 from advsweep.errors import AdvsweepWarning
 from advsweep.evaluation.evaluate import (
+    ProblemChoice,
+    Questions,
     count,
     evaluation_identity,
     solve_rate_levels,
@@ -44,7 +46,7 @@ class Scripted:
 
 def evaluate(sampler, task, settings):
     problems = reported_problems(task, settings)
-    return count(sampler, task, settings, problems, settings.seed)
+    return count(sampler, Questions(task, settings, problems), settings.seed)
 
 
 @pytest.fixture
@@ -150,9 +152,9 @@ def test_what_came_later_leaves_earlier_identities_alone(task):
     cut = EvaluationSettings(n=8, k=(1, 8), top_p=0.95)
     others = {
         evaluation_identity("run@10", task, cut),
-        evaluation_identity("run@10", task, settings, Split.TRAIN),
+        evaluation_identity("run@10", task, settings, ProblemChoice(Split.TRAIN)),
         evaluation_identity("run@10", task, settings, sampler="vllm"),
-        evaluation_identity("run@10", task, settings, Split.TRAIN, problems=3),
+        evaluation_identity("run@10", task, settings, ProblemChoice(Split.TRAIN, 3)),
     }
     assert len(others | {same}) == 5
     between = EvaluationSettings(n=16, k=(1, 16), n_between=8, train_problems=3).between()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
-from advsweep.evaluation.evaluate import evaluate_in_pieces
+from advsweep.evaluation.evaluate import Questions, evaluate_in_pieces
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
 
@@ -56,8 +56,8 @@ def task():
 
 
 def _evaluate(task, solver: Solver, folder: Path):
-    problems = task.problems(Split.HELD_OUT)
-    return evaluate_in_pieces(lambda: solver, task, SETTINGS, problems, folder)
+    questions = Questions(task, SETTINGS, task.problems(Split.HELD_OUT))
+    return evaluate_in_pieces(lambda: solver, questions, folder)
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_was(task, tmp_path):
@@ -78,6 +78,6 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(task, tmp_path):
 
 def test_weights_are_not_loaded_when_nothing_is_left(task, tmp_path):
     expected = _evaluate(task, Solver(), tmp_path)
-    problems = task.problems(Split.HELD_OUT)
-    again = evaluate_in_pieces(lambda: pytest.fail("loaded"), task, SETTINGS, problems, tmp_path)
+    questions = Questions(task, SETTINGS, task.problems(Split.HELD_OUT))
+    again = evaluate_in_pieces(lambda: pytest.fail("loaded"), questions, tmp_path)
     assert again == expected

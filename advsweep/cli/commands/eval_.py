@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from contextlib import closing
 from typing import Annotated, NamedTuple
 
 import typer
 
 from advsweep.cli import consent, options, runs
-from advsweep.cli.evaluation import EvaluationRequest, parse_request, say_change
+from advsweep.cli.evaluation import EvaluationOptions, EvaluationRequest, parse_request, say_change
 from advsweep.cli.output import print_json, progress_bar
 from advsweep.components import identity_of
 from advsweep.config.settings import EvaluationSettings
@@ -78,21 +77,15 @@ def eval_(
         raise ConfigError("expected --task NAME with --model; `advsweep list tasks` lists them")
     if model is not None and step is not None:
         raise ConfigError("--step: valid only with a run; a model has no steps")
-    parse = functools.partial(
-        parse_request,
-        task=task,
-        samples=samples,
-        fields=fields or [],
-        config_dirs=config_dirs or [],
-    )
+    described = EvaluationOptions(task, samples, fields or [], config_dirs or [])
     todo: list[_Evaluation] = []
     if model is not None:  # check the model before creating a store
-        request = parse(model=model)
+        request = parse_request(described, model=model)
         assert request.subject is not None
         todo.append(_Evaluation(model, request.subject, request.task, request.settings))
     with closing(open_store(store, create=model is not None)) as opened:
         for record in runs.find_targets(opened, targets or []).runs:
-            request = parse(model=None, run_config=record.config)
+            request = parse_request(described, run_config=record.config)
             todo.append(_of_run(opened, record, request, step))
         done = []
         for each in todo:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import consent, options
-from advsweep.cli.evaluation import parse_request, say_change
+from advsweep.cli.evaluation import EvaluationOptions, parse_request, say_change
 from advsweep.cli.output import echo_line, progress_bar
 from advsweep.errors import ConfigError, counted
 from advsweep.evaluation.evaluate import solve_rate_levels
@@ -68,11 +68,7 @@ def select(
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise ConfigError(f"--output: expected a file in an existing folder, got '{output}'")
     request = parse_request(
-        model=model,
-        task=task,
-        samples=samples,
-        fields=fields or [],
-        config_dirs=config_dirs or [],
+        EvaluationOptions(task, samples, fields or [], config_dirs or []), model=model
     )
     assert request.subject is not None
     with closing(open_store(store)) as opened, progress_bar(model, lines="problems") as show:
