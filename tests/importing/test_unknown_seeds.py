@@ -21,7 +21,7 @@ from advsweep.report.claims.sentences import lay_out_short
 from advsweep.report.data.export import export_tables
 from advsweep.report.data.runs import read_runs
 from advsweep.report.figures.comparisons import forest
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.cells import make_cell
 from advsweep.report.tables.designs import Spreads
@@ -90,7 +90,7 @@ def test_no_assertion_holds_that_only_pairs_would_show(store, tmp_path):
 
 def test_figures_do_not_pair_them_either(store, tmp_path):
     take(store, write_logs(tmp_path / "logs", VALUES))
-    chart = forest(FigureData(store, read_runs(store, None), "x"))
+    chart = forest(FigureData(store, NamedRuns(read_runs(store, None), "x")))
     (record,) = chart.records
     assert not record["paired"]
     assert any("seeds unknown: not paired" in note for note in chart.notes)

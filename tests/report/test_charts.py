@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError
 from advsweep.report.data.filters import parse_where
 from advsweep.report.data.labels import label_rows
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.figures.draw import draw_page, write
 from advsweep.report.figures.registry import FIGURES, collect, collect_figures
 from advsweep.report.figures.style import MOST_STYLES, choose_styles
@@ -67,12 +67,14 @@ def full(lab):
 
 @pytest.fixture
 def data(full) -> FigureData:
-    return FigureData(full.store, full.store.runs.select(newest_first=False), "demo")
+    return FigureData(full.store, NamedRuns(full.store.runs.select(newest_first=False), "demo"))
 
 
 def data_of(lab: Any, where: str | None = None) -> FigureData:
     filters = [] if where is None else parse_where(where)
-    return FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo", filters)
+    return FigureData(
+        lab.store, NamedRuns(lab.store.runs.select(newest_first=False), "demo"), filters
+    )
 
 
 def records_of(lab: Any, figure: str, **options: Any) -> Records:
@@ -380,13 +382,13 @@ def test_evaluations_may_be_those_of_another_task(lab):
     run = lab.run("grpo", points=[("collapse/acr", 1, 0.5)], solved=(2, 0))
     lab.evaluate(run, "other", 20, (4, 4), task="other")
     runs = lab.store.runs.select()
-    other = FigureData(lab.store, runs, "demo", task="other")
+    other = FigureData(lab.store, NamedRuns(runs, "demo"), task="other")
     chart = collect("passk", other)
     assert chart.title == "demo: pass@k on other"
     assert {(r["row"], r["mean"]) for r in chart.records} == {("grpo", 1.0)}
     assert [r["pass@1"] for r in collect("acr", other).records] == [1.0]
     with pytest.raises(NotFoundError, match="evaluated on 'ohter'; did you mean 'other'"):
-        collect("diversity", FigureData(lab.store, runs, "demo", task="ohter"))
+        collect("diversity", FigureData(lab.store, NamedRuns(runs, "demo"), task="ohter"))
 
 
 def test_runs_that_were_not_evaluated_alike_are_refused(lab):

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from advsweep.errors import ConfigError, NotFoundError, ReportError
 from advsweep.report.data.filters import parse_where
 from advsweep.report.figures.chart import Chart
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.figures.draw import draw_page
 from advsweep.report.figures.registry import collect
 from advsweep.report.tables.build import build_report
@@ -36,7 +36,7 @@ def arms(lab: Any) -> Any:
 def forest(lab: Any, where: str = "", task: str | None = None, **options: Any) -> Chart:
     runs = lab.store.runs.select(newest_first=False)
     filters = parse_where(where) if where else ()
-    data = FigureData(lab.store, runs, "demo", filters, task, sweep="demo")
+    data = FigureData(lab.store, NamedRuns(runs, "demo", "demo"), filters, task)
     return collect("forest", data, **options)
 
 
@@ -127,7 +127,7 @@ T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %
 
 
 def chart_of(lab: Any, figure: str, **options: Any) -> Any:
-    data = FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo")
+    data = FigureData(lab.store, NamedRuns(lab.store.runs.select(newest_first=False), "demo"))
     return collect(figure, data, **options)
 
 

@@ -182,12 +182,11 @@ def _figure_data(
     store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
 ) -> FigureData:
     """Collects the named runs and a title for them."""
-    from advsweep.report.figures.data import FigureData
+    from advsweep.report.figures.data import FigureData, NamedRuns
 
     if not keys:
-        return FigureData(
-            store, store.runs.select(newest_first=False), Path(store.name).stem, where, task
-        )
+        every = NamedRuns(store.runs.select(newest_first=False), Path(store.name).stem)
+        return FigureData(store, every, where, task)
     targets = find_targets(store, keys)
     names = [*targets.sweeps]
     if targets.named:
@@ -195,4 +194,4 @@ def _figure_data(
         names.append(("run " if len(some) == 1 else "runs ") + ", ".join(map(str, some)))
     # Tunings and declared outcomes are those of a sweep.
     sweep = names[0] if len(names) == 1 and not targets.named else None
-    return FigureData(store, targets.runs, ", ".join(names), where, task, sweep)
+    return FigureData(store, NamedRuns(targets.runs, ", ".join(names), sweep), where, task)

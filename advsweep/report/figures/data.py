@@ -87,6 +87,20 @@ class EvaluatedRow(NamedTuple):
     trained: bool = True
 
 
+@dataclass(frozen=True)
+class NamedRuns:
+    """Runs to draw, in any state.
+
+    Attributes:
+        name: of the runs in titles and messages, such as their sweep's.
+        sweep: the sweep that has the runs; None for others, and for those of several.
+    """
+
+    runs: Sequence[RunRecord]
+    name: str
+    sweep: str | None = None
+
+
 class FigureData:
     """Runs of a store, in the form that figures need.
 
@@ -103,18 +117,14 @@ class FigureData:
     def __init__(
         self,
         store: Store,
-        runs: Sequence[RunRecord],
-        name: str,
+        selected: NamedRuns,
         where: Sequence[Filter] = (),
         task: str | None = None,
-        sweep: str | None = None,
     ) -> None:
         """
         Args:
-            runs: runs in any state.
             where: filters that runs must fulfil; without a filter on `status`, runs must be done.
             task: the task of the evaluations; by default the runs' own.
-            sweep: the sweep that has the runs; None for others, and for those of several.
 
         Raises:
             NotFoundError: no run has the key of a filter.
@@ -123,21 +133,21 @@ class FigureData:
         self._store = store
         self.task = task
         self.where = where
-        self.sweep = sweep
-        self.name = name
-        selection = select_runs(store, runs, where)
+        self.sweep = selected.sweep
+        self.name = selected.name
+        selection = select_runs(store, selected.runs, where)
         latest = {run.identity: run for run in sorted(selection.runs, key=lambda run: run.attempt)}
         self.runs = [run for run in selection.runs if latest[run.identity] is run]
         if not self.runs:
             wanted = f" with {describe_filters(where)}" if where else " to draw yet"
             states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
             raise ReportError(
-                f"{name} has no finished run{wanted}{states}; `advsweep ls` shows its runs"
+                f"{self.name} has no finished run{wanted}{states}; `advsweep ls` shows its runs"
             )
         groups = group_runs(self.runs)
-        self._estimators = list(dict.fromkeys(run.estimator for run in runs))
+        self._estimators = list(dict.fromkeys(run.estimator for run in selected.runs))
         # Of all runs, so that a row looks the same whatever others are drawn.
-        configs = {run.config_hash: run.estimator for run in runs}
+        configs = {run.config_hash: run.estimator for run in selected.runs}
         styles = choose_styles(list(configs.values()), self._estimators)
         styled = dict(zip(configs, styles, strict=True))
         labels, remarks = label_rows([group for group, _ in groups])

@@ -33,7 +33,7 @@ from advsweep.report.data.keys import MISSING, value_of
 from advsweep.report.data.labels import name_group, show_key
 from advsweep.report.data.runs import metric_names
 from advsweep.report.figures.chart import Panel
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.notes import describe_family
@@ -353,7 +353,7 @@ def render_page(
     title = report.provenance["sweep"] or report.provenance["store"]
     embedded: dict[str, Any] = {"differences": collect_differences(report)}
     selected = store.runs.select(sweep=report.provenance["sweep"], newest_first=False)
-    data = FigureData(store, selected, title, where)
+    data = FigureData(store, NamedRuns(selected, title), where)
     listed = data.runs if where else selected
     last = store.metrics.last_values([run.id for run in listed], metric_names(store, listed))
     embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)

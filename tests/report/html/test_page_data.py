@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.report.figures.data import FigureData, thin
+from advsweep.report.figures.data import FigureData, NamedRuns, thin
 from advsweep.report.html import render_page
 from advsweep.report.html.page import collect_curves, collect_spent, describe_runs
 from advsweep.report.tables.build import build_report
@@ -44,7 +44,7 @@ def test_a_thinned_curve_keeps_its_ends_its_bounds_and_its_mean(values, points):
 
 
 def _figure_data(lab) -> FigureData:
-    return FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo")
+    return FigureData(lab.store, NamedRuns(lab.store.runs.select(newest_first=False), "demo"))
 
 
 def test_the_database_thins_as_python_does(lab):
@@ -78,7 +78,7 @@ def test_what_a_run_spent_is_kept_at_equal_distances(lab, constant):
         "seconds": {"1": [20, 0, 10, 20, 30, 40]},
     }
     lab.run("fade", 0, sweep="other", points=constant(reward__mean=0.5))
-    alone = FigureData(lab.store, lab.store.runs.select(sweep="other"), "other")
+    alone = FigureData(lab.store, NamedRuns(lab.store.runs.select(sweep="other"), "other"))
     assert collect_spent(alone) == {}
 
 

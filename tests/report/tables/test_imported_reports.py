@@ -25,7 +25,7 @@ from advsweep.report.data.early_ends import FAILED, parse_ended_early
 from advsweep.report.data.filters import parse_where
 from advsweep.report.data.runs import read_runs
 from advsweep.report.data.sources import Metric
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.figures.registry import FIGURES
 from advsweep.report.html import render_page
 from advsweep.report.tables.build import build_report
@@ -99,7 +99,7 @@ def test_a_logged_share_pass_1_is_pass_1(store, tmp_path):
     # .25 and .375; a quarter more.
     assert [row.cells["pass@1"].mean for row in report.rows] == [0.3125, 0.5625]
     assert "p@1: the last number that the logs have" in render(report, "table")
-    assert FigureData(store, read_runs(store, None), "x").series("pass@1")
+    assert FigureData(store, NamedRuns(read_runs(store, None), "x")).series("pass@1")
 
 
 def test_a_logged_pass_1_that_is_no_share_is_another_metric(store, tmp_path):
@@ -114,7 +114,7 @@ def test_a_missing_pass_1_names_what_logs_have(store, tmp_path):
     with pytest.raises(NotFoundError, match=r"got logs with my_accuracy; METRIC@end"):
         build_report(store, ReportRequest(columns=["pass@1"]))
     with pytest.raises(NotFoundError, match=r"no number 'pass@1'|a number 'pass@1'") as error:
-        FigureData(store, read_runs(store, None), "x").values("pass@1")
+        FigureData(store, NamedRuns(read_runs(store, None), "x")).values("pass@1")
     assert "did you mean 'pass@1'" not in str(error.value)
 
 
@@ -138,9 +138,9 @@ def test_a_run_that_ends_in_nan_is_named_below_every_table(store, tmp_path):
         render_page(report, store).replace("&#x27;", "'"),
     ):
         assert sentence in text
-    forest = FIGURES["forest"](FigureData(store, read_runs(store, None), "x"))
+    forest = FIGURES["forest"](FigureData(store, NamedRuns(read_runs(store, None), "x")))
     assert any(sentence in note for note in forest.notes)
-    curves = FIGURES["curves"](FigureData(store, read_runs(store, None), "x"))
+    curves = FIGURES["curves"](FigureData(store, NamedRuns(read_runs(store, None), "x")))
     assert any("(run 2 at step 5 of 12)" in note for note in curves.notes)
 
 
@@ -246,7 +246,7 @@ def check_name(folder: Path, name: str) -> None:
         for form in ("table", "markdown", "latex", "csv", "json"):
             render(report, form)
         render_page(report, store)
-        data = FigureData(store, read_runs(store, None), "x")
+        data = FigureData(store, NamedRuns(read_runs(store, None), "x"))
         for figure in FIGURES.values():
             # One may have nothing to draw.
             with contextlib.suppress(AdvsweepError):
