@@ -183,7 +183,15 @@ class TrlBackend(TrlOptions, Backend):
                 "model: a model is evaluated with transformers, which is not installed: "
                 f"{extra_command('hf')}"
             )
-        for caution in describe_lost_characters(hf_model(model), task):
+        from advsweep.backends.trl.generation_defaults import (
+            describe_dropped,
+            load_generation_config,
+        )
+
+        described = hf_model(model)
+        cautions = describe_lost_characters(described, task)
+        cautions += describe_dropped(described, load_generation_config(described))
+        for caution in cautions:
             warnings.warn(caution, AdvsweepWarning, stacklevel=2)
         tokens = answer_tokens(generation, task)
         return self._open(
@@ -210,6 +218,7 @@ class TrlBackend(TrlOptions, Backend):
             from advsweep.backends.trl.vllm_engine import VllmSampler
 
             return VllmSampler(model, folder, generation, tokens=tokens, top_p=top_p)
+        from advsweep.backends.trl.ends import end_marks
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
         from advsweep.backends.trl.shared_prompts import check_attention
@@ -223,6 +232,7 @@ class TrlBackend(TrlOptions, Backend):
         return ModelSampler(
             opened=lambda: contextlib.nullcontext(loaded),
             tokenizer=tokenizer,
+            marks=end_marks(loaded.generation_config, tokenizer),
             model=model,
             generation=generation,
             tokens=tokens,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -278,8 +278,14 @@ class VllmGeneration(TransformersGeneration):
                 else self.correction
             ).value,
             "vllm_importance_sampling_clip_max": self.correction_cap,
-            "generation_kwargs": {"stop": list(self.stop)} if self.stop else None,
+            "generation_kwargs": stop_settings(self.stop) if self.stop else None,
         }
+
+
+def stop_settings(stop: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of vLLM's SamplingParams that end completions at texts."""
+    # A stop text may be a special token, which vLLM leaves out of the text by default.
+    return {"stop": list(stop), "detokenize": bool(stop), "skip_special_tokens": False}
 
 
 def hf_model(model: Component) -> HfModel:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def end_marks(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a completion: the tokenizer's and those that the model names."""
-    named = model.generation_config.eos_token_id
+def end_marks(generation_config: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end a completion: the tokenizer's and those of a checkpoint."""
+    named = generation_config.eos_token_id
     marks = [named] if isinstance(named, int) else list(named or ())
     return [*dict.fromkeys([tokenizer.eos_token_id, *marks])]
 
@@ -57,6 +57,16 @@ class Ends:
     def is_truncated(self, tokens: Sequence[int]) -> bool:
         """Return whether the token limit ended a completion."""
         return tokens[-1] not in self.marks and not self._stops(tokens)
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of a completion, up to the end of the first stop text.
+
+        It has the special tokens that a reward may ask for, such as `</think>` in some
+        vocabularies: only end marks and padding have no text.
+        """
+        without_text = {*self.marks, self.tokenizer.pad_token_id}
+        kept = [token for token in tokens if token not in without_text]
+        return until_stop(self.tokenizer.decode(kept), self.stop)
 
     def _stops(self, tokens: Sequence[int]) -> bool:
         if not self.stop:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # If unset, transformers asks at the terminal whether to run code that comes with a model.
-_NO_CODE = {"trust_remote_code": False}
+NO_CODE = {"trust_remote_code": False}
 
 
 def model_arguments(model: HfModel) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def model_arguments(model: HfModel) -> dict[str, Any]:
         "dtype": model.dtype.value,
         "revision": model.hub_revision,
         "attn_implementation": model.attention,
-        **_NO_CODE,
+        **NO_CODE,
     }
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -60,7 +60,7 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         vocabulary = _config(model, location, revision).get_text_config().vocab_size
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            location, revision=revision, padding_side="left", **_NO_CODE
+            location, revision=revision, padding_side="left", **NO_CODE
         )
         # transformers makes an empty tokenizer if a folder has no tokenizer files.
         if not tokenizer.encode(string.printable, add_special_tokens=False, verbose=False):
@@ -119,7 +119,7 @@ def _check_hub(model: HfModel) -> None:
 def _config(model: HfModel, location: str, revision: str | None) -> Any:
     """Return the model's configuration, checked to be of a causal language model."""
     try:
-        config = AutoConfig.from_pretrained(location, revision=revision, **_NO_CODE)
+        config = AutoConfig.from_pretrained(location, revision=revision, **NO_CODE)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model that transformers loads, got {model.path}: "

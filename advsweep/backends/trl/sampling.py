@@ -26,7 +26,8 @@ from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import at_answers, mean_by_problem, measured_answers
 from advsweep.backends.training_loop import TokenStatistics
 from advsweep.backends.trl.config import EVALUATION_REMEDIES, Prompt, advise_if_out_of_memory
-from advsweep.backends.trl.ends import Ends, StopTexts, end_marks, until_stop
+from advsweep.backends.trl.ends import Ends, StopTexts
+from advsweep.backends.trl.generation_defaults import without_defaults
 from advsweep.backends.trl.padded_rows import TokenizedAnswers
 from advsweep.backends.trl.positions import positions_of
 from advsweep.backends.trl.shared_prompts import shared_generate
@@ -140,7 +141,10 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 def recording(
     model: Any, recorder: StatisticsRecorder, ends: Ends, *, share_prompts: bool
 ) -> Iterator[None]:
-    """Make `model.generate` call the recorder meanwhile, and end at stop texts."""
+    """Make `model.generate` call the recorder meanwhile, and end at stop texts.
+
+    Settings of the checkpoint's generation config have no effect.
+    """
     stopping = [StopTexts(ends.tokenizer, ends.stop)] if ends.stop else []
     generate = model.generate
     if share_prompts:
@@ -151,7 +155,8 @@ def recording(
         stopping_criteria=StoppingCriteriaList(stopping),
     )
     try:
-        yield
+        with without_defaults(model):
+            yield
     finally:
         del model.generate
 
@@ -262,6 +267,7 @@ class ModelSampler:
 
     Attributes:
         opened: a context manager of the model, ready to generate.
+        marks: end marks of completions.
         tokens: the most tokens of a completion.
         batch: number of completions that are generated together.
         share_prompts: whether a prompt is computed once for all of its completions.
@@ -274,6 +280,7 @@ class ModelSampler:
 
     opened: Callable[[], AbstractContextManager[Any]]
     tokenizer: Any
+    marks: Sequence[int]
     model: HfModel
     generation: TransformersGeneration
     tokens: int
@@ -305,8 +312,12 @@ class ModelSampler:
     ) -> tuple[list[str], TokenStatistics]:
         """Draw one completion per problem, and restore the process's random generators."""
         completions, statistics = self.draw(problems, temperature, seed)
-        texts = self.tokenizer.batch_decode(completions, skip_special_tokens=True)
-        return [until_stop(text, self.generation.stop) for text in texts], statistics
+        return [self.ends.text_of(tokens) for tokens in completions], statistics
+
+    @property
+    def ends(self) -> Ends:
+        """What ends a completion."""
+        return Ends(self.tokenizer, self.marks, self.generation.stop)
 
     @property
     def cuts(self) -> dict[str, Any]:
@@ -362,7 +373,7 @@ class ModelSampler:
     ) -> tuple[list[list[int]], TokenStatistics]:
         ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
-        ends = Ends(self.tokenizer, end_marks(model, self.tokenizer), self.generation.stop)
+        ends = self.ends
         recorder = StatisticsRecorder(temperature or GREEDY)
         drawing = {"temperature": temperature, **self.cuts}
         with recording(model, recorder, ends, share_prompts=self.share_prompts):

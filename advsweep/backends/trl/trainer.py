@@ -28,7 +28,7 @@ from advsweep.backends.step_changes import ChangeMeter, peak_memory
 from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl.config import generation_of, hf_model
 from advsweep.backends.trl.consistency import Bound, measure_gap
-from advsweep.backends.trl.ends import Ends, until_stop
+from advsweep.backends.trl.ends import Ends
 from advsweep.backends.trl.loading import disable_dropout
 from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.backends.trl.positions import needs_positions, with_positions
@@ -293,7 +293,6 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _reward(
         self,
-        completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         problem: Sequence[Problem],
         **_: Any,
@@ -302,7 +301,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
         TRL turns rewards into its own advantages; the buffer keeps them for the estimator.
         """
-        texts = [until_stop(_text_of(answer), self.ends.stop) for answer in completions]
+        texts = [self.ends.text_of(tokens) for tokens in completion_ids]
         lengths = [len(tokens) for tokens in completion_ids]
         truncated = [self.ends.is_truncated(tokens) for tokens in completion_ids]
         rewards: list[float] = self._judge(problem, Answers(texts, lengths, truncated)).tolist()
@@ -487,9 +486,3 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-
-def _text_of(answer: Any) -> str:
-    """Return the text of a completion, which is a message in a conversation."""
-    text: str = answer if isinstance(answer, str) else answer[0]["content"]
-    return text

@@ -30,6 +30,7 @@ from advsweep.backends.trl.config import (
     generation_of,
     hf_model,
 )
+from advsweep.backends.trl.generation_defaults import describe_dropped
 from advsweep.backends.trl.loading import (
     load_model,
     load_tokenizer,
@@ -111,6 +112,8 @@ class Training:
                 peft_config=lora_config(self._model) if self._model.lora_rank else None,
                 callbacks=[_AroundSteps(self)],
             )
+        for line in describe_dropped(self._model, self.trainer.model.generation_config):
+            self.reporter.log(line)
         # It prints to stdout, which is for the data of commands alone.
         self.trainer.remove_callback(PrinterCallback)
 
@@ -232,6 +235,7 @@ class Training:
         return ModelSampler(
             opened=opened,
             tokenizer=self._tokenizer,
+            marks=self.trainer.eos_token_ids,
             model=self._model,
             generation=self._generation,
             tokens=self._tokens,

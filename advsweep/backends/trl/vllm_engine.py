@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
-from advsweep.backends.trl.config import OWN_MEMORY
-from advsweep.backends.trl.ends import until_stop
+from advsweep.backends.trl.config import OWN_MEMORY, stop_settings
+from advsweep.backends.trl.ends import Ends, end_marks
+from advsweep.backends.trl.generation_defaults import load_generation_config
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import encode
 from advsweep.errors import AdvsweepError, ConfigError, SamplerError, TrainingError
@@ -187,10 +188,11 @@ class VllmSampler:
         top_p: float = 1.0,
     ) -> None:
         self._model = model
-        self._stop = generation.stop
         self._tokens = tokens
         self._top_p = top_p
         self._tokenizer = load_tokenizer(model, folder)
+        marks = end_marks(load_generation_config(model), self._tokenizer)
+        self._ends = Ends(self._tokenizer, marks, generation.stop)
         revision = None if folder else model.hub_revision
         engine = engine_class(
             dtype=model.dtype.value,
@@ -233,8 +235,7 @@ class VllmSampler:
                 max_tokens=self._tokens,
                 # vLLM adds 0 to n-1 for the n completions.
                 seed=torch_seed(seed, Stream.EVALUATION, zlib.crc32(problem.id.encode())) >> 1,
-                stop=list(self._stop),
-                detokenize=bool(self._stop),
+                **stop_settings(self._ends.stop),
             )
             for problem in problems
         ]
@@ -244,9 +245,7 @@ class VllmSampler:
             )
         texts = []
         for answer in answers:
-            tokens = [list(output.token_ids) for output in answer.outputs]
-            decoded = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
-            texts.append([until_stop(text, self._stop) for text in decoded])
+            texts.append([self._ends.text_of(output.token_ids) for output in answer.outputs])
         return Completions(texts)
 
     @contextlib.contextmanager
