@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +30,8 @@ from advsweep_weights.hidden_states import (
 from advsweep_weights.model_files import StoredWeights
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Run
     from advsweep.store import AnalysisRecord, RunRecord, Store
+    from advsweep_weights.run_weights import RunWeights
 
 _REVISION = 1
 """Raised when a fix changes results, so that earlier analyses are repeated."""
@@ -55,24 +53,24 @@ class StepChange:
 
 def ensure_weights(
     store: Store,
-    record: RunRecord,
-    run: Run,
-    step: int,
+    weights: RunWeights,
     *,
     delta: float = DELTA,
     on_matrix: Callable[[int, int, str], None] = lambda done, total, name: None,
 ) -> StepChange:
-    """Return the analysis of the weights after `step` steps; make it if the store has none.
+    """Return the analysis of a run's weights; make it if the store has none.
 
     Raises:
         CheckpointError: there is neither an analysis nor a sound checkpoint of that step.
         ConfigError: the backend has no weights to export.
     """
-    base = run.backend.base_key(run)
+    record = weights.record
+    step = weights.step
+    base = weights.run.backend.base_key(weights.run)
     settings = {"base": base, "values": "auto", "delta": delta, "revision": _REVISION}
-    if found := _find(store, record, "weights", step, settings):
+    if found := _find(store, weights, "weights", settings):
         return StepChange(record, step, base, _read_change(found))
-    with _exported(run, record, 0) as before, _exported(run, record, step) as after:
+    with weights.base().exported() as before, weights.exported() as after:
         change = weight_changes(
             _opened(before, 0), _opened(after, step), delta=delta, on_matrix=on_matrix
         )
@@ -109,9 +107,9 @@ def steps_to_analyse(store: Store, record: RunRecord) -> list[int]:
 
 
 def ensure_hidden_states(
-    store: Store, record: RunRecord, run: Run, step: int, *, direction: Direction, prompts: int
+    store: Store, weights: RunWeights, *, direction: Direction, prompts: int
 ) -> HiddenStates:
-    """Return the analysis of the hidden states after `step` steps; make it if there is none.
+    """Return the analysis of the hidden states of a run's weights; make it if there is none.
 
     Args:
         prompts: number of training problems, the first of the next step.
@@ -121,32 +119,25 @@ def ensure_hidden_states(
         ConfigError: the backend has no language model, or there is no such direction.
     """
     settings = {"direction": direction.value, "prompts": prompts, "revision": _REVISION}
-    if found := _find(store, record, "hidden_states", step, settings):
+    if found := _find(store, weights, "hidden_states", settings):
         return _read_states(found.result)
+    step = weights.step
     if direction is Direction.WEIGHTS and step == 0:
         raise ConfigError("--direction weights: expected a step above 0, as the base is unchanged")
-    with _exported(run, record, step) as folder:
+    with weights.exported() as folder:
         advantages = direction is Direction.GRADIENT
-        sampled = sample_tokens(run, record.directory, step, prompts, folder, advantages=advantages)
+        sampled = sample_tokens(weights, folder, prompts, advantages=advantages)
         changed = None
         if direction is Direction.WEIGHTS:
-            with _exported(run, record, 0) as base:
+            with weights.base().exported() as base:
                 changed = head_direction(_opened(base, 0), _opened(folder, step))
     states = analyse_hidden_states(sampled, direction, changed=changed)
     result = dataclasses.asdict(states)
     store.analyses.add(
-        record.id,
+        weights.record.id,
         NewAnalysis(kind="hidden_states", step=step, settings=settings, result=result),
     )
     return states
-
-
-@contextmanager
-def _exported(run: Run, record: RunRecord, step: int) -> Iterator[Path]:
-    """Export a run's weights to a folder that goes afterwards."""
-    with tempfile.TemporaryDirectory(prefix="advsweep-weights-") as folder:
-        run.backend.export(run, record.directory, step, Path(folder))
-        yield Path(folder)
 
 
 def _opened(folder: Path, step: int) -> StoredWeights:
@@ -156,10 +147,10 @@ def _opened(folder: Path, step: int) -> StoredWeights:
 
 
 def _find(
-    store: Store, record: RunRecord, kind: str, step: int, settings: Mapping[str, Any]
+    store: Store, weights: RunWeights, kind: str, settings: Mapping[str, Any]
 ) -> AnalysisRecord | None:
-    wanted = NewAnalysis(kind=kind, step=step, settings=settings, result={}).identity
-    analyses = store.analyses.select([record.id], kind)
+    wanted = NewAnalysis(kind=kind, step=weights.step, settings=settings, result={}).identity
+    analyses = store.analyses.select([weights.record.id], kind)
     return next((found for found in analyses if found.identity == wanted), None)
 
 

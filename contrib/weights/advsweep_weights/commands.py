@@ -30,6 +30,7 @@ from advsweep_weights.analyses import (
 from advsweep_weights.changes import DELTA, WeightChange, align, weight_changes
 from advsweep_weights.hidden_states import Direction
 from advsweep_weights.model_files import StoredWeights
+from advsweep_weights.run_weights import RunWeights
 
 Row = dict[str, Any]
 Found = TypeVar("Found")
@@ -112,9 +113,8 @@ def weights(
         found = []
         for at in steps if alone else steps[-1:]:
             with progress_bar(f"run {record.id}, step {at}") as on_matrix:
-                found.append(
-                    ensure_weights(opened, record, run, at, delta=delta, on_matrix=on_matrix)
-                )
+                after = RunWeights(record, run, at)
+                found.append(ensure_weights(opened, after, delta=delta, on_matrix=on_matrix))
         return found
 
     with closing(open_store(store, create=False)) as opened:
@@ -190,7 +190,8 @@ def hidden_states(
     def row_of(opened: Store, record: RunRecord, run: Run) -> Row:
         at = record.step if step is None else step
         count = run.prompts_per_step if prompts is None else prompts
-        found = ensure_hidden_states(opened, record, run, at, direction=direction, prompts=count)
+        after = RunWeights(record, run, at)
+        found = ensure_hidden_states(opened, after, direction=direction, prompts=count)
         groups = {"correct": found.correct, "failed": found.failed}
         return {
             "run": record.id,

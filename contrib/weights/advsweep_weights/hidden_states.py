@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from advsweep.backends.base import Run
+    from advsweep_weights.run_weights import RunWeights
 
 _CHUNK = 1 << 24
 """Number of logits that are computed at once."""
@@ -230,15 +230,14 @@ def _gradient_gram(sampled: SampledTokens) -> Float[Tensor, "width width"]:
 
 @torch.no_grad()
 def sample_tokens(
-    run: Run, directory: Path, step: int, prompts: int, exported: Path, *, advantages: bool
+    weights: RunWeights, exported: Path, prompts: int, *, advantages: bool
 ) -> SampledTokens:
     """Sample rollouts of the prompts of the next step, and compute the states with transformers.
 
     Answers are tokenised again; one shorter than the limit gets its end mark back.
 
     Args:
-        directory: the run's folder.
-        exported: a folder with the weights after `step` steps.
+        exported: a folder with the weights.
         advantages: whether the estimator weighs the rollouts.
 
     Raises:
@@ -250,6 +249,8 @@ def sample_tokens(
         raise ConfigError(
             "hidden states need transformers: pip install 'advsweep-weights[hidden]'"
         ) from error
+    run = weights.run
+    step = weights.step
     estimator = run.estimator
     if advantages and (estimator.needs or estimator.stateful or estimator.per_token):
         raise ConfigError(
@@ -259,7 +260,7 @@ def sample_tokens(
     run.task.check_consent()
     problems = list(run.task.draw(prompts, numpy_generator(run.seed, Stream.PROMPTS, step + 1)))
     temperature = run.generation.temperature
-    drawn = run.backend.sampler(run, directory, step).sample(
+    drawn = run.backend.sampler(run, weights.record.directory, step).sample(
         problems, run.group_size, temperature=temperature, seed=run.seed
     )
     repeated = [problem for problem in problems for _ in range(run.group_size)]
