@@ -1,4 +1,4 @@
-"""Names that several packages write or read: of metrics, of times of a step, of a run's log.
+"""Names that several packages write or read: of metrics, times of a step, a run's log, files.
 
 A name that one package uses stands in that package. What each metric means, with its unit and
 direction, is in `report/data/metrics.yaml`.
@@ -45,3 +45,6 @@ STEP_SECONDS = (ROLLOUT_SECONDS, REWARD_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECON
 
 # The log of a run, in its folder
 RUN_LOG = "log.txt"
+
+# Endings of the names of YAML files
+YAML_SUFFIXES = (".yaml", ".yml")

@@ -1,21 +1,19 @@
-"""Finds the entry points of other packages, and says whether a class fits its kind.
+"""Finds the entry points of other packages, and imports what they name.
 
 `advsweep.registry` builds on it. Only the standard library is imported here.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import importlib.metadata
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from advsweep.components import Component
 from advsweep.errors import PluginError
 
 # Entry point groups of advsweep: the prefix and a kind in the plural.
@@ -56,11 +54,12 @@ class PluginPoint:
     def origin(self) -> str:
         return f"package '{self.package}'"
 
-    def load(self, base: type[Component] | None = None) -> Any:
+    def load(self, problem_of: Callable[[Any, PluginPoint], str] | None = None) -> Any:
         """Import what the entry point names.
 
         Args:
-            base: the class of which it has to be a subclass; None: it may be anything.
+            problem_of: returns why what was imported does not fit, or an empty text; None: it may
+                be anything.
 
         Raises:
             PluginError: it cannot be imported, or does not fit.
@@ -70,7 +69,7 @@ class PluginPoint:
             if not _TARGET.fullmatch(self.target):
                 raise PluginError(f"expected module:Class as the entry point, got '{self.target}'")
             loaded = functools.reduce(getattr, path.split("."), importlib.import_module(module))
-            problem = class_problem(loaded, self.target, self.name, base) if base else ""
+            problem = "" if problem_of is None else problem_of(loaded, self)
             if problem:
                 raise PluginError(problem)
         except (Exception, SystemExit) as error:  # Another package's code may raise anything.
@@ -156,49 +155,3 @@ def install_command(name: str) -> str:
     """Return how to install the package of a command or columns; empty if none is known."""
     folder = _PACKAGES.get(name)
     return f"install its package: pip install {folder} in a clone" if folder else ""
-
-
-def class_problem(loaded: Any, target: str, name: str, base: type[Component]) -> str:
-    """Return why an object cannot be registered under a name; empty if it can."""
-    if not (isinstance(loaded, type) and issubclass(loaded, Component)):
-        return f"expected {target} to be a component's class"
-    called = getattr(loaded, "name", None)
-    if called != name:
-        return f"expected {target}.name to be '{name}', got {called!r}"
-    if not issubclass(loaded, base):
-        return f"expected {target} to be a subclass of {base.__module__}.{base.__qualname__}"
-    # Not all base classes are ABCs, which would refuse only instances.
-    abstract = [
-        name
-        for name in dir(loaded)
-        if getattr(getattr(loaded, name, None), "__isabstractmethod__", False)
-    ]
-    methods = ", ".join(name for name in abstract if not name.startswith("__"))
-    if methods:
-        return f"expected {target} to define {methods}"
-    return _attribute_problem(loaded, target)
-
-
-def _attribute_problem(loaded: type[Component], target: str) -> str:
-    """Return which attributes a component's class lacks, or has without being a dataclass."""
-    of_class: set[str] = set()
-    of_instances: set[str] = set()
-    for parent in loaded.__mro__:
-        if not issubclass(parent, Component):
-            continue
-        for attribute, hint in vars(parent).get("__annotations__", {}).items():
-            if "ClassVar" in str(hint):
-                of_class.add(attribute)
-            else:
-                of_instances.add(attribute)
-    missing = sorted(name for name in of_class if not hasattr(loaded, name))
-    if missing:
-        return f"expected {target} to set the class attributes {', '.join(missing)}"
-    undeclared = of_instances - {field.name for field in dataclasses.fields(loaded)}
-    options = ", ".join(sorted(name for name in undeclared if not name.startswith("_")))
-    if options:
-        return (
-            f"expected @dataclass(kw_only=True) on {target}, without which its options "
-            f"{options} cannot be set"
-        )
-    return ""

@@ -22,6 +22,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
+from advsweep.plugin_classes import class_problem
 from advsweep.plugins import NAME, PluginPoint, discover, only_one
 
 C = TypeVar("C", bound=Component)
@@ -175,9 +176,12 @@ class Registry(Generic[C]):
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
         try:
-            return typing.cast("type[C]", only_one(self._plugins[name]).load(self.base_class()))
+            return typing.cast("type[C]", only_one(self._plugins[name]).load(self._class_problem))
         except PluginError as error:
             raise PluginError(f"{where}: {error}") from error
+
+    def _class_problem(self, loaded: Any, point: PluginPoint) -> str:
+        return class_problem(loaded, point.target, point.name, self.base_class())
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
         """Build a component from a name, or from a mapping with a `name`.

@@ -22,9 +22,6 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from yaml import SafeLoader, YAMLError  # type: ignore[import-untyped]
 
-# Endings of the names of YAML files.
-YAML_SUFFIXES = (".yaml", ".yml")
-
 _MOST_BYTES = 10 * 2**20
 _EXPONENT = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
 # Limit on the values of a file after every alias is expanded.

@@ -16,7 +16,8 @@ from advsweep.components import Component, option
 from advsweep.errors import PluginError
 from advsweep.estimators import Estimator, GroupBatch
 from advsweep.estimators.batch import Groups
-from advsweep.plugins import PluginPoint, class_problem, discover
+from advsweep.plugin_classes import class_problem
+from advsweep.plugins import PluginPoint, discover
 from advsweep.registry import Registry
 from advsweep.tasks.verifiers.base import QuickVerifier, Verifier
 

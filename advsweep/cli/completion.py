@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from advsweep.yaml_files import YAML_SUFFIXES
+from advsweep.names import YAML_SUFFIXES
 
 if TYPE_CHECKING:
     from advsweep.store import Store

@@ -12,6 +12,7 @@ from typing import Any
 
 from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
+from advsweep.names import YAML_SUFFIXES
 from advsweep.printable import redacted
 from advsweep.store import Store, open_store
 from advsweep.sweep.events import Event, SweepResult
@@ -21,7 +22,6 @@ from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.execute import execute as run_plan
 from advsweep.sweep.tracking.base import NoTracking, sync_command, tracker_client
-from advsweep.yaml_files import YAML_SUFFIXES
 
 LISTED = 20
 

@@ -21,7 +21,6 @@ from typing import Any
 import typer
 
 from advsweep.cli.options import ListFormat
-from advsweep.components import leaves
 from advsweep.printable import printable, printable_line, redacted_message
 from advsweep.writing import Document, Line, Table, show_value, write, write_table
 
@@ -126,11 +125,6 @@ def print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
 def show_number(value: float | None) -> str:
     """Formats a number with six digits; none and NaN as `-`."""
     return "-" if value is None or math.isnan(value) else f"{value:.6g}"
-
-
-def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return dotted keys and values as text; the value of a node with a name is the name."""
-    return {k: "null" if v is None else str(v) for k, v in leaves(config, named=True)}
 
 
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}

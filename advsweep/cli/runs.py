@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from advsweep.cli.output import echo, echo_line, flatten, print_columns, print_pairs
+from advsweep.cli.output import echo, echo_line, print_columns, print_pairs
+from advsweep.components import leaves
 from advsweep.errors import NotFoundError, counted, nearest
 from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -134,6 +135,11 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
         ],
     }
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return dotted keys and values as text; the value of a node with a name is the name."""
+    return {k: "null" if v is None else str(v) for k, v in leaves(config, named=True)}
 
 
 def print_run(store: Store, run: RunRecord) -> None:

@@ -16,9 +16,9 @@ from typing import Any, Self
 from advsweep.components import Plain, fields_of
 from advsweep.config.hydra_private import hydra_for
 from advsweep.errors import ConfigError, PluginError, UnknownNameError, nearest, reason_of
+from advsweep.names import YAML_SUFFIXES
 from advsweep.registry import Registry
 from advsweep.yaml_files import (
-    YAML_SUFFIXES,
     Document,
     check_yaml,
     read_document,
@@ -94,11 +94,11 @@ class ConfigGroups:
 
         self._stack = ExitStack()
         groups = {*self.registries, *PRESET_GROUPS}
-        self._loader = self._stack.enter_context(
+        self._lists = self._stack.enter_context(
             hydra_for(conf_directory(), self._config_dirs, groups)
         )
         # Hydra has a group `hydra` for its own settings, which advsweep does not use.
-        self.names = {*self._loader.list_groups(""), *groups} - {"hydra"}
+        self.names = {*self._lists.groups(), *groups} - {"hydra"}
         for group, registry in self.registries.items():
             # Components without a YAML file.
             for name in {*registry.names()} - {*self._files(group)}:
@@ -308,11 +308,11 @@ class ConfigGroups:
         return next((path for path in paths if path.is_file()), None)
 
     def _files(self, folder: str) -> list[str]:
-        return list(self._loader.get_group_options(folder))
+        return self._lists.members(folder)
 
     def _files_below(self, group: str) -> Iterator[str]:
         yield from (name for name in self._files(group) if not name.startswith("_"))
-        for folder in self._loader.list_groups(group):
+        for folder in self._lists.groups(group):
             yield from (f"{folder}/{name}" for name in self._files_below(f"{group}/{folder}"))
 
     def _compose(self, choices: Mapping[str, str]) -> Plain:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.config.groups import conf_directory
 from advsweep.config.hydra_private import override_parser
 from advsweep.errors import ConfigError
-from advsweep.yaml_files import YAML_SUFFIXES
+from advsweep.names import YAML_SUFFIXES
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.overrides_parser import OverridesParser

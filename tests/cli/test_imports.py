@@ -17,8 +17,10 @@ OTHER_COMMANDS = (
     *(f"advsweep.cli.commands.{name}" for name in ("sweep", "report", "plot", "describe")),
     "advsweep.cli.estimators",
 )
+COMPONENTS = ("advsweep.components", "advsweep.sources", "advsweep.yaml_files", "hashlib")
+"""What only commands that build something have a use for."""
 LIGHT = {
-    "--help": ("sqlalchemy", "pydantic", *OTHER_COMMANDS, *TABLES),
+    "--help": ("sqlalchemy", "pydantic", *OTHER_COMMANDS, *TABLES, *COMPONENTS),
     "ls": (*OTHER_COMMANDS, *TABLES),
     "status two": (*OTHER_COMMANDS, *TABLES),
     "show last": ("pandas", "rich", *OTHER_COMMANDS, *HEAVY),
@@ -46,10 +48,11 @@ LIGHT = {
     "doctor": ("pandas", "rich", "wandb", *HEAVY),
     # This needs torch; nothing of it is drawn, composed or stored.
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
+    **{f"{name} --help": ("sqlalchemy", *TABLES) for name in ("run", "sweep", "report")},
     # A command of each module shows its help without what it works with.
     **{
         f"{name} --help": ("pandas", "rich", "wandb", *HEAVY)
-        for name in ("plot", "status", "export", "keys", "doctor", "sweep", "describe")
+        for name in ("plot", "status", "export", "keys", "doctor", "describe")
     },
 }
 

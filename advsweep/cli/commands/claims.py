@@ -10,8 +10,8 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.output import echo_rendered
 from advsweep.errors import ConfigError, nearest
+from advsweep.names import YAML_SUFFIXES
 from advsweep.store import open_store
-from advsweep.yaml_files import YAML_SUFFIXES
 
 EXAMPLES = (
     "advsweep claims demo",

@@ -12,12 +12,12 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line, echo_rendered
-from advsweep.store import Store, open_store
 from advsweep.writing import write
 
 if TYPE_CHECKING:
     from advsweep.report.claims.assertions import Assertion, Finding
     from advsweep.report.tables.request import ReportRequest
+    from advsweep.store import Store
 
 EXAMPLES = (
     "advsweep report demo",
@@ -144,6 +144,7 @@ def report(
     from advsweep.report.tables.build import build_report
     from advsweep.report.tables.render import render
     from advsweep.report.tables.request import ReportRequest
+    from advsweep.store import open_store
 
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)

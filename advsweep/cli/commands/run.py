@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from advsweep.cli import consent, execution, options, plans, runs
-from advsweep.cli.output import echo_line, flatten, print_json
-from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.retry_policy import Policy
+from advsweep.cli import options
+from advsweep.cli.output import echo_line, print_json
 
 EXAMPLES = (
     "advsweep run",
@@ -31,6 +29,11 @@ def run(
     Evaluates the run before, during and after training and records it in the store. An
     interrupted run resumes from its last checkpoint; a finished run is not repeated.
     """
+    # The help does without these, which take most of a second to import.
+    from advsweep.cli import consent, execution, plans, runs
+    from advsweep.sweep.planning.plan import make_plan
+    from advsweep.sweep.retry_policy import Policy
+
     texts = execution.check_overrides(overrides)
     consent.allow_programs(run_code)
     policy = Policy(retries=retries)
@@ -40,7 +43,7 @@ def run(
         print_json(plan.runs[0].config)
         return
     if dry_run:
-        for key, value in flatten(plan.runs[0].config).items():
+        for key, value in runs.flatten(plan.runs[0].config).items():
             echo_line(f"{key}={value}")
         return
     plan.check()  # before creating a store

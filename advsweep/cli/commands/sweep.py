@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from advsweep.cli import consent, execution, options, plans, runs
+from advsweep.cli import options
 from advsweep.cli.output import echo_line, print_json
 from advsweep.errors import ConfigError
-from advsweep.sweep.retry_policy import Policy, parse_duration
 
 EXAMPLES = (
     "advsweep sweep estimator=grpo,fade seed=0,1,2 --name first",
@@ -67,6 +66,10 @@ def sweep(
     +experiment=NAME is a sweep file, as `advsweep init` writes it. Finished runs are not repeated,
     and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
     """
+    # The help does without these, which take most of a second to import.
+    from advsweep.cli import consent, execution, plans, runs
+    from advsweep.sweep.retry_policy import Policy, parse_duration
+
     texts = execution.check_overrides(overrides)
     if not texts:
         raise ConfigError(
