@@ -83,7 +83,10 @@ def build_run(
     _check_keys(config)
     if cache is None:
         cache = BuildCache()
-    control = CONTROLS.build(config.get(CONTROL) or Control.name, where=CONTROL)
+    control_node = config.get(CONTROL) or Control.name
+    control: Control = cache.component(
+        (CONTROL, repr(control_node)), lambda: CONTROLS.build(control_node, where=CONTROL)
+    )
     if "backend" in config:
         config = _build("backend", config["backend"], cache).with_defaults(config)
     _check_complete(config)
@@ -104,7 +107,7 @@ def build_run(
         *(id(node) for key, node in nodes.items() if key != "task"),
         id(shared_task),
         *(number for key, number in numbers.items() if key != "seed"),
-        repr(control),
+        id(control),
     )
     first = cache.trainings.get(setting)
     if first is not None and not follows_seed:

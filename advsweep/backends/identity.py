@@ -27,10 +27,13 @@ class HashedSettings(NamedTuple):
     """What can change a training's result except its seed, with its hash and its sources.
 
     Attributes:
+        items: the JSON text of each key of `material` with its value, by key. A plan of thousands
+            of seeds writes them once.
         mark: what hashes begin with: a question mark where data is absent, as they are not final.
     """
 
     material: Plain
+    items: Mapping[str, str]
     config_hash: str
     sources: Mapping[str, NamedSource]
     mark: str
@@ -48,7 +51,8 @@ def hash_settings(material: Plain, *, is_final: bool) -> HashedSettings:
         for key, node in _nodes(material)
         if SOURCE in node
     }
-    return HashedSettings(material, mark + hash_json(material), sources, mark)
+    items = {key: _item_text(key, value) for key, value in material.items()}
+    return HashedSettings(material, items, mark + _hash_items(items), sources, mark)
 
 
 class Hashes(NamedTuple):
@@ -60,11 +64,21 @@ class Hashes(NamedTuple):
 
 def hashes_of(settings: HashedSettings, seed: int) -> Hashes:
     """Return the hashes of a run with a seed."""
-    seeded = {**settings.material, "seed": seed}
-    identity = settings.mark + hash_json(seeded)
+    identity = settings.mark + _hash_items({**settings.items, "seed": _item_text("seed", seed)})
     if not settings.sources:
         return Hashes(identity, identity)
-    return Hashes(identity, settings.mark + hash_json(without_sources(seeded)))
+    bare = without_sources({**settings.material, "seed": seed})
+    return Hashes(identity, settings.mark + hash_json(bare))
+
+
+def _item_text(key: str, value: Any) -> str:
+    return f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}"
+
+
+def _hash_items(items: Mapping[str, str]) -> str:
+    """Return what `hash_json` returns of a mapping, from the JSON texts of its items by key."""
+    text = ", ".join(items[key] for key in sorted(items))
+    return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
 
 
 def revisions_of(material: Plain) -> dict[str, int]:

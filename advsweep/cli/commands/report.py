@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.collection import without_collection
 from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line, echo_rendered
 from advsweep.writing import write
@@ -163,9 +163,7 @@ def report(
         ended_early=parse_ended_early(ended_early or KEEP),
     )
     sort_column, rank_column = _parse_sort(sort)
-    # A report of thousands of runs makes many objects and no cycles: collecting takes a third.
-    gc.disable()
-    try:
+    with without_collection():
         shown = build_report(
             opened,
             replace(
@@ -185,8 +183,6 @@ def report(
             echo_rendered(render_page(shown, opened, where=filters))
         else:
             echo_rendered(render(shown, output_format))
-    finally:
-        gc.enable()
     for result in results:
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.collection import without_collection
 from advsweep.cli.output import echo_line, print_json
 from advsweep.errors import ConfigError
 
@@ -84,7 +85,8 @@ def sweep(
     )
     if race:
         texts.append("sweep.race=true")
-    planned = plans.plan_sweep(texts, config_dirs or (), name, fetch=not dry_run)
+    with without_collection():
+        planned = plans.plan_sweep(texts, config_dirs or (), name, fetch=not dry_run)
     if force and planned.always_resumes:
         raise ConfigError(
             "--force: a tuned sweep always resumes, as a race does; start a new one with another "
@@ -92,7 +94,8 @@ def sweep(
         )
     as_json = output_format == "json"
     if dry_run:
-        plans.print_sweep(planned, store, jobs, force=force, as_json=as_json)
+        with without_collection():
+            plans.print_sweep(planned, store, jobs, force=force, as_json=as_json)
         return
     plans.print_warnings(planned.plan.warnings)
     planned.plan.check()  # before creating a store
