@@ -38,6 +38,7 @@ from advsweep.backends.trl.loading import (
     lora_config,
     model_arguments,
 )
+from advsweep.backends.trl.reference import ReferenceModel
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
@@ -90,8 +91,7 @@ class Training:
             return checkpoints.save_folder(step, self._write)
 
         self._loop = Loop(run, self.directory, self.reporter, self._sampler, save)
-        self._reference: Any = None
-        self._renewed = False
+        self._reference = ReferenceModel(self._model)
         self.reporter.progress("loading the model", 0, 1)
         trainer = EstimatorTrainer
         if isinstance(self._generation, VllmGeneration):
@@ -103,7 +103,7 @@ class Training:
                 run,
                 self.options,
                 reference=lambda: self._model_sampler(
-                    lambda: contextlib.nullcontext(self._reference_model()), truncated=True
+                    lambda: contextlib.nullcontext(self._reference.loaded()), truncated=True
                 ),
                 policy=lambda: self.trainer.evaluation_sampler(self._model_sampler(self._opened)),
                 args=self._settings(),
@@ -142,9 +142,7 @@ class Training:
             return False
         step = trainer.steps_done
         if self.run.rollout.renews_reference(step):
-            trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-            self._reference_model().load_state_dict(trained.state_dict())
-            self._renewed = True
+            self._reference.renew(trainer.accelerator.unwrap_model(trainer.model_wrapped))
         return self._loop.end_step(step, trainer.step_metrics())
 
     def _settings(self) -> GRPOConfig:
@@ -245,12 +243,6 @@ class Training:
             **more,
         )
 
-    def _reference_model(self) -> Any:
-        """Return the model of reference rollouts: the base model until it is renewed."""
-        if self._reference is None:
-            self._reference = load_model(self._model)
-        return self._reference
-
     # Checkpoints
 
     def _write(self, folder: Path) -> None:
@@ -273,8 +265,7 @@ class Training:
         if trainer.meter:
             change = {name: part.contiguous() for name, part in trainer.meter.state().items()}
             safetensors.torch.save_file(change, str(folder / _CHANGE_FILE))
-        if self._renewed:
-            safetensors.torch.save_model(self._reference, str(folder / _REFERENCE_FILE))
+        self._reference.save(folder / _REFERENCE_FILE)
 
     def _restore(self, folder: Path) -> None:
         """Load what transformers does not load when it resumes."""
@@ -285,9 +276,7 @@ class Training:
             self.trainer.base_rate = json.loads(rate)
         if self.trainer.meter and (folder / _CHANGE_FILE).exists():
             self.trainer.meter.restore(safetensors.torch.load_file(str(folder / _CHANGE_FILE)))
-        if (folder / _REFERENCE_FILE).exists():
-            safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))
-            self._renewed = True
+        self._reference.restore(folder / _REFERENCE_FILE)
 
 
 class _AroundSteps(TrainerCallback):  # type: ignore[misc]
