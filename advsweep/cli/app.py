@@ -111,7 +111,7 @@ def _format_warning(
 
 
 def _explain(error: Exception, *, debug: bool) -> bool:
-    """Print in a line what the user can correct; return whether it is an error of that kind."""
+    """Print one line for an error that the user can correct; return whether it is one."""
     if isinstance(error, TyperException):
         _explain_usage(error)
         return True
@@ -150,9 +150,10 @@ def _warn_unless_completing(message: str, details: Sequence[str] = ()) -> None:
 
 
 def _explain_by_damage(error: Exception) -> bool:
-    """Explain what values of a wrong kind end in by a damaged store; return whether it is one."""
-    of_values = (AttributeError, LookupError, TypeError, ValueError)
-    if not isinstance(error, of_values) or "advsweep.store" not in sys.modules:
+    """Report a damaged store if one caused the error; return whether it did."""
+    # Values of a wrong kind in a store end in one of these.
+    kinds = (AttributeError, LookupError, TypeError, ValueError)
+    if not isinstance(error, kinds) or "advsweep.store" not in sys.modules:
         return False
     from advsweep.store.store import explain_by_damage
 

@@ -15,10 +15,7 @@ from advsweep.config.compose import check_literal, patch
 from advsweep.config.overrides import parse_assignments
 from advsweep.config.settings import EvaluationSettings, Generation
 from advsweep.errors import ConfigError
-from advsweep.evaluation.standalone import (
-    EvaluationSubject,
-    model_subject,
-)
+from advsweep.evaluation.standalone import EvaluationSubject, model_subject
 from advsweep.sweep.planning.plan import with_fitting_k
 from advsweep.sweep.registry import config_groups
 from advsweep.tasks import TASKS
@@ -176,7 +173,7 @@ def _compose(
     config_dirs: Sequence[Path],
     run_config: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the config nodes of an evaluation; task and settings of a run are its own."""
+    """Return the config nodes of an evaluation; a run gives its task and settings."""
     values = {key: value for key, value in assignments.items() if "." in key}
     with config_groups(config_dirs) as groups:
         choices = {"model": "hf", "backend": "trl"}

@@ -139,15 +139,20 @@ def _load_command(name: str) -> Any:
     Raises:
         PluginError: the package's function cannot be imported.
     """
-    if (row := BY_NAME.get(name)) is not None:
+    row = BY_NAME.get(name)
+    examples = None
+    text = None  # the docstring
+    if row is not None:
         module = import_module(f"advsweep.cli.commands.{row.module}")
-        function, examples = getattr(module, row.module), "\n".join(module.EXAMPLES)
-        text = None  # the docstring
-    elif (point := _plugins().get(name)) is not None:
-        function, examples = plugins.load_extension(plugins.COMMANDS, point.name), None
-        text = None if function.__doc__ else _plugin_summary(point)
+        function = getattr(module, row.module)
+        examples = "\n".join(module.EXAMPLES)
     else:
-        return None
+        point = _plugins().get(name)
+        if point is None:
+            return None
+        function = plugins.load_extension(plugins.COMMANDS, point.name)
+        if not function.__doc__:
+            text = _plugin_summary(point)
     app = make_app(add_completion=False)
     app.command(name, cls=PlainCommand, help=text, epilog=examples)(function)
     return typer.main.get_command(app)

@@ -1,7 +1,7 @@
 """Arguments and options that several commands share.
 
-A command annotates a parameter with one of these, `store: options.Store = None`. What one command
-alone has is annotated there, in the same way.
+A command annotates a parameter with one of these, `store: options.Store = None`. An argument or
+option of a single command is annotated in the command's module, in the same way.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from advsweep.writing import Document, Line, Table, show_value, write, write_tab
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints text; escapes all control characters except line breaks and tabs.
+    """Print text; escape all control characters except line breaks and tabs.
 
     Args:
         err: print on stderr, without the secrets of the command line that the text may quote.
@@ -47,17 +47,17 @@ def stderr_line(text: str) -> str:
 
 
 def echo_line(text: str, *, err: bool = False) -> None:
-    """Prints one line; escapes line breaks, so that foreign text cannot fake a line of output."""
+    """Print one line; escape line breaks, so that foreign text cannot fake a line of output."""
     echo(printable_line(text), err=err)
 
 
 def echo_rendered(text: str) -> None:
-    """Prints the output of `advsweep.writing` or a report, which escapes its data itself."""
+    """Print the output of `advsweep.writing` or a report, which escapes its data itself."""
     typer.echo(text, nl=False)  # noqa: TID251 - the styles' escape codes are ours
 
 
 def warn(message: str) -> None:
-    """Prints one line on stderr, prefixed with the program's name."""
+    """Print one line on stderr, prefixed with the program's name."""
     echo_line(f"advsweep: {message}", err=True)
 
 
@@ -65,7 +65,7 @@ def warn(message: str) -> None:
 def progress_bar(
     title: str, total: int | None = None, *, lines: str = ""
 ) -> Iterator[Callable[..., None]]:
-    """Yields `update(done, total)`, which moves a bar on stderr if that is a terminal.
+    """Yield `update(done, total)`, which moves a bar on stderr if that is a terminal.
 
     Args:
         lines: what is counted, for a line at each update where there is no terminal.
@@ -89,14 +89,14 @@ def progress_bar(
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document."""
+    """Print one JSON document."""
     echo_rendered(write(value, "json"))
 
 
 def print_listing(
     records: Sequence[Mapping[str, Any]], how: ListFormat, *, hidden: Sequence[str] = ()
 ) -> None:
-    """Prints records with the same keys in the chosen format.
+    """Print records with the same keys in the chosen format.
 
     Args:
         hidden: keys that only programs get.
@@ -109,21 +109,21 @@ def print_listing(
 
 
 def print_columns(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints left-aligned columns; wraps them in a terminal, but not in a file or a pipe."""
+    """Print left-aligned columns; wrap them in a terminal, but not in a file or a pipe."""
     lines = tuple(Line(tuple(row)) for row in rows)
     document = Document((Table(tuple(columns), (), (lines,)),))
     echo_rendered(write_table(document, styled=False))
 
 
 def print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
-    """Prints a line for each key with its value."""
+    """Print a line for each key with its value."""
     width = max(map(len, pairs), default=0)
     for key, value in pairs.items():
         echo_line(f"{indent}{key.ljust(width)}  {value}".rstrip())
 
 
 def show_number(value: float | None) -> str:
-    """Formats a number with six digits; none and NaN as `-`."""
+    """Format a number with six digits; none and NaN as `-`."""
     return "-" if value is None or math.isnan(value) else f"{value:.6g}"
 
 
@@ -131,7 +131,7 @@ _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 
 
 def open_closed_streams() -> None:
-    """Opens the null device in place of each closed standard stream.
+    """Open the null device in place of each closed standard stream.
 
     Otherwise a file opened later would get descriptor 1 or 2, and messages would go into it.
     """
@@ -145,7 +145,7 @@ def open_closed_streams() -> None:
 
 
 def discard_stdout() -> None:
-    """Discards all further output to stdout, including the flush at process exit.
+    """Discard all further output to stdout, including the flush at process exit.
 
     Leaves `sys.stdout` alone if it was replaced, as in tests.
     """
@@ -155,7 +155,7 @@ def discard_stdout() -> None:
 
 
 def stdout_has_no_reader() -> bool:
-    """Returns whether stdout is a pipe whose other end is closed."""
+    """Return whether stdout is a pipe whose other end is closed."""
     stream = sys.__stdout__
     if stream is None:
         return False
@@ -166,7 +166,7 @@ def stdout_has_no_reader() -> bool:
 
 
 def tolerate_broken_stderr() -> None:
-    """Makes the command continue without messages once writing to stderr fails.
+    """Make the command continue without messages once writing to stderr fails.
 
     Leaves `sys.stderr` alone if it was replaced, as in tests.
     """

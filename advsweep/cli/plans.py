@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.cli import execution
-from advsweep.cli.output import (
-    echo,
-    echo_line,
-    print_columns,
-    print_json,
-    warn,
-)
+from advsweep.cli.output import echo, echo_line, print_columns, print_json, warn
 from advsweep.cli.runs import print_tuning
 from advsweep.components import Plain
 from advsweep.config.space import Delete, Race

@@ -13,9 +13,7 @@ import numpy as np
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import (
-    complete_run,
-)
+from advsweep.cli.completion import complete_run
 from advsweep.cli.output import (
     echo,
     echo_line,
@@ -47,14 +45,11 @@ if TYPE_CHECKING:
 _PROMPTS = 128
 _ROLLOUTS = 32
 
-
 # By name, the held-out prompts with these solve rates.
 DIFFICULTIES = {"hard": (0.0, 1 / 3), "middle": (1 / 3, 2 / 3), "easy": (2 / 3, 1.0)}
 
-
 # A model's own rollouts have about equal surprisal and entropy, in nats per token.
 _FOREIGN = 0.2
-
 
 EXAMPLES = (
     "advsweep audition last --step 0",

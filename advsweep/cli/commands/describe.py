@@ -22,9 +22,7 @@ from advsweep.cli.catalogue import (
     member_component,
     print_members,
 )
-from advsweep.cli.completion import (
-    complete_component,
-)
+from advsweep.cli.completion import complete_component
 from advsweep.cli.deferred_torch import defer_torch
 from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
 from advsweep.cli.own_data import gold_text
@@ -45,12 +43,9 @@ if TYPE_CHECKING:
 # Groups in which a bare name is looked up first.
 _FIRST = ("estimator", "task", *PRESETS)
 
-
 _GROUP_SIZE = 8
 
-
 _EXAMPLES = 2  # problems of each split of a task
-
 
 EXAMPLES = (
     "advsweep describe fade",

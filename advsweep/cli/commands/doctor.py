@@ -26,7 +26,6 @@ from advsweep.packages import install_command, missing, requirements
 # How long torch may take to start; it reads gigabytes from a cold disk.
 TORCH_SECONDS = 120
 
-
 # What each extra is for, with its title.
 FEATURES = {
     "hf": ("Hugging Face models", "model=hf, and `advsweep eval --model`"),
@@ -42,14 +41,12 @@ FEATURES = {
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),
 }
 
-
 # How the results of a state are headed, in this order.
 HEADINGS = {
     "ok": "Ready:",
     "unusable": "There, and not usable as it is:",
     "missing": "Optional, and not here:",
 }
-
 
 # The commands that a feature needs besides packages.
 COMMANDS = {"slurm": ("sbatch", "squeue", "scancel")}

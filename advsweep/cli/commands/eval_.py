@@ -14,11 +14,7 @@ from advsweep.cli.output import print_json, progress_bar
 from advsweep.components import identity_of
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import ConfigError
-from advsweep.evaluation.standalone import (
-    EvaluationSubject,
-    evaluate_subject,
-    run_subject,
-)
+from advsweep.evaluation.standalone import EvaluationSubject, evaluate_subject, run_subject
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.planning.resume import trained_run
 from advsweep.tasks.base import Task

@@ -11,17 +11,12 @@ from typing import Annotated, Literal
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import (
-    complete_target,
-)
+from advsweep.cli.completion import complete_target
 from advsweep.cli.execution import without_prompts
 from advsweep.cli.output import echo, echo_line, echo_rendered, progress_bar
 from advsweep.cli.runs import find_targets
 from advsweep.config.overrides import parse_assignments
-from advsweep.errors import (
-    ConfigError,
-    nearest,
-)
+from advsweep.errors import ConfigError, nearest
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import TRACKINGS
@@ -30,13 +25,10 @@ from advsweep.sweep.tracking.base import Tracking, sync
 # An empty folder within the target of an export to a tracker.
 _MARK = ".advsweep"
 
-
 # Files by which the folder of an earlier export is known.
 _WRITTEN = {_MARK, "config.json"}
 
-
 _LISTED = 20
-
 
 EXAMPLES = (
     "advsweep export last weights",
@@ -113,16 +105,7 @@ def export(
     """
     from advsweep.report.data.export import FORMATS, export_tables
 
-    names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
-    if to not in names:
-        raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names)}")
-    if step is not None and to != "hf":
-        raise ConfigError(f"--step: expected --to hf, got --to {to}")
-    if fields and to not in TRACKINGS:
-        raise ConfigError(f"--set: expected --to with a tracker, got --to {to}")
-    prints = to in FORMATS and directory is None
-    if (table is not None) is not prints or (prints and to != "csv"):
-        raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
+    _check_options(to, directory, table=table, step=step, fields=fields)
     opened = open_store(store, create=False)
     if directory is not None and to not in FORMATS:
         _refuse_other_files(directory)
@@ -144,6 +127,36 @@ def export(
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     echo_line(f"Wrote {counts} to {directory}.", err=True)
     echo(str(directory))
+
+
+def _check_options(
+    to: str,
+    directory: Path | None,
+    *,
+    table: str | None,
+    step: int | None,
+    fields: Sequence[str] | None,
+) -> None:
+    """Refuse an unknown format, and options that do not apply to the format.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    from advsweep.report.data.export import FORMATS
+
+    names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
+    if to not in names:
+        raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names)}")
+    if step is not None and to != "hf":
+        raise ConfigError(f"--step: expected --to hf, got --to {to}")
+    if fields and to not in TRACKINGS:
+        raise ConfigError(f"--set: expected --to with a tracker, got --to {to}")
+    if to in FORMATS and directory is None:
+        fits = to == "csv" and table is not None
+    else:
+        fits = table is None
+    if not fits:
+        raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
 
 
 def _refuse_other_files(directory: Path) -> None:
@@ -190,12 +203,14 @@ def _tracking(name: str, fields: Sequence[str], directory: Path | None) -> Track
     Raises:
         ConfigError: a field does not exist, has no value or several, or the folder decides it.
     """
-
     settings = parse_assignments(fields)
     tracking: Tracking = TRACKINGS.build({**settings, "name": name}, where="tracking")
     if directory is not None:
-        before, tracking = tracking.plain(), tracking.in_folder(directory)
-        if decided := [key for key in settings if before[key] != tracking.plain()[key]]:
+        before = tracking.plain()
+        tracking = tracking.in_folder(directory)
+        after = tracking.plain()
+        decided = [key for key in settings if before[key] != after[key]]
+        if decided:
             raise ConfigError(
                 f"--set {decided[0]}: expected other fields, as DIR decides where runs go; omit DIR"
             )
@@ -207,7 +222,6 @@ def _send(
     store: Store, runs: Sequence[RunRecord], tracking: Tracking, directory: Path | None
 ) -> bool:
     """Send runs to a tracker; return whether one could not be sent."""
-
     if directory is not None:
         (directory / _MARK).mkdir(parents=True, exist_ok=True)
     with without_prompts(), progress_bar("runs", len(runs)) as on_run:

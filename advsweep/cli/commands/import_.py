@@ -9,16 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import (
-    complete_sweep,
-)
+from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line, print_json, progress_bar
 from advsweep.config.overrides import parse_assignments
-from advsweep.errors import (
-    ConfigError,
-    counted,
-    first_of,
-)
+from advsweep.errors import ConfigError, counted, first_of
 from advsweep.importing import ImportRequest, ImportSummary, import_runs
 from advsweep.logs import READERS
 from advsweep.logs.names import NamePattern, assign

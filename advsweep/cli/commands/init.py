@@ -25,10 +25,8 @@ from advsweep.writing import write
 
 SCHEMA = "advsweep.schema.json"
 
-
 # The templates that are written; the schema of the sweep file comes with them.
 NAMES = ("sweep.yaml", "Makefile", "README.md")
-
 
 EXAMPLES = (
     "advsweep init first",

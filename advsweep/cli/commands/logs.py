@@ -13,9 +13,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.output import (
-    echo,
-)
+from advsweep.cli.output import echo
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.local_files import open_regular
 from advsweep.names import RUN_LOG

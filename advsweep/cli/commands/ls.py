@@ -7,12 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from advsweep.cli import options, runs
-from advsweep.cli.output import (
-    echo,
-    echo_line,
-    print_listing,
-    warn,
-)
+from advsweep.cli.output import echo, echo_line, print_listing, warn
 from advsweep.errors import ConfigError, counted
 from advsweep.store import EvaluationRecord, RunRecord, Status, open_store
 from advsweep.store.sanity import find_mixed_revisions
@@ -21,7 +16,6 @@ from advsweep.sweep.labels import varying_keys
 
 # Runs that a table lists by default.
 NEWEST = 50
-
 
 EXAMPLES = (
     "advsweep ls",

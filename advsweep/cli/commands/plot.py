@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from advsweep.report.figures.chart import Chart
     from advsweep.report.figures.data import FigureData
 
-
 EXAMPLES = (
     "advsweep plot demo",
     "advsweep plot demo --figure passk,acr -o figures --format svg",
@@ -48,7 +47,7 @@ def plot(
             help="Draw these figures (default: all that the runs have data for).",
         ),
     ] = None,
-    target: Annotated[
+    output: Annotated[
         Path | None,
         typer.Option(
             "--output",
@@ -58,7 +57,7 @@ def plot(
             "FIGURE.png).",
         ),
     ] = None,
-    output: Annotated[
+    output_format: Annotated[
         Literal["png", "svg", "pdf", "csv", "json"] | None,
         typer.Option(
             "--format",
@@ -124,7 +123,7 @@ def plot(
     from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
     names = list(dict.fromkeys(_split(figure)))
-    chosen = {
+    values = {
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
         "x": x,
@@ -132,34 +131,36 @@ def plot(
         "baseline": baseline,
         "margin": _split(margin),
     }
-    chosen = {name: value for name, value in chosen.items() if value}
-    check_options(names or list(FIGURES), chosen)
-    numbers = output if output in ("csv", "json") else None
-    suffix = f".{output}" if output is not None and numbers is None else None
-    check_target(target, suffix)
+    figure_options = {name: value for name, value in values.items() if value}
+    check_options(names or list(FIGURES), figure_options)
+    number_format = output_format if output_format in ("csv", "json") else None
+    suffix = None
+    if output_format is not None and number_format is None:
+        suffix = f".{output_format}"
+    check_target(output, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
     data = _figure_data(opened, targets or [], filters, task)
-    figures = collect_figures(data, names, chosen)
+    figures = collect_figures(data, names, figure_options)
     for reason, skipped in figures.names_by_reason().items():
         echo_line(f"Skipped figures {', '.join(skipped)}: {reason}", err=True)
     charts = figures.charts
-    if numbers == "csv" and len(charts) > 1:
+    if number_format == "csv" and len(charts) > 1:
         several = ", ".join(chart.name for chart in charts)
         raise ConfigError(f"--format csv: expected one figure, got {several}; select with --figure")
-    if target is None and numbers is None:
+    if output is None and number_format is None:
         what = names[0] if len(names) == 1 else "figures"
-        target = choose_path(data.name, what, suffix)
-    if target is not None:
-        for path in write_files(charts, target, suffix):
-            line = str(path) if numbers is None else f"Wrote {path}."
-            echo_line(line, err=numbers is not None)
-    if numbers is not None:
-        _print_numbers(charts, numbers)
+        output = choose_path(data.name, what, suffix)
+    if output is not None:
+        for path in write_files(charts, output, suffix):
+            line = str(path) if number_format is None else f"Wrote {path}."
+            echo_line(line, err=number_format is not None)
+    if number_format is not None:
+        _print_numbers(charts, number_format)
 
 
-def _print_numbers(charts: Sequence[Chart], numbers: Literal["csv", "json"]) -> None:
-    if numbers == "csv":
+def _print_numbers(charts: Sequence[Chart], number_format: Literal["csv", "json"]) -> None:
+    if number_format == "csv":
         for note in charts[0].notes:
             echo_line(note, err=True)
         print_listing([plain_value(record) for record in charts[0].records], "csv")
@@ -181,7 +182,7 @@ def _split(texts: Sequence[str] | None) -> list[str]:
 def _figure_data(
     store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
 ) -> FigureData:
-    """Collects the named runs and a title for them."""
+    """Collect the named runs and a title for them."""
     from advsweep.report.figures.data import FigureData, NamedRuns
 
     if not keys:

@@ -40,10 +40,8 @@ NAMES = (
     "largest",
 )
 
-
 # Parts of the rollouts that numbers are of.
 Part = Literal["step", "solve_rate"]
-
 
 EXAMPLES = (
     "advsweep replay rollouts",

@@ -13,13 +13,7 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.output import echo, warn
 from advsweep.cli.runs import find_targets
-from advsweep.errors import (
-    ConfigError,
-    NotFoundError,
-    StoreError,
-    counted,
-    reason_of,
-)
+from advsweep.errors import ConfigError, NotFoundError, StoreError, counted, reason_of
 from advsweep.store import RunRecord, Status, Store, open_store
 from advsweep.store.run_folders import owner_of
 

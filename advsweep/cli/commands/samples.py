@@ -8,14 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import (
-    complete_run,
-)
-from advsweep.cli.output import (
-    echo,
-    echo_line,
-    print_json,
-)
+from advsweep.cli.completion import complete_run
+from advsweep.cli.output import echo, echo_line, print_json
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.store import AnswerSample, EvaluationRecord, Store, open_store
 

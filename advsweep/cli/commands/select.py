@@ -15,9 +15,7 @@ from advsweep.cli.evaluation import EvaluationOptions, parse_request, say_change
 from advsweep.cli.output import echo_line, progress_bar
 from advsweep.errors import ConfigError, counted
 from advsweep.evaluation.evaluate import solve_rate_levels
-from advsweep.evaluation.standalone import (
-    evaluate_subject,
-)
+from advsweep.evaluation.standalone import evaluate_subject
 from advsweep.local_files import replace_file
 from advsweep.store import open_store
 from advsweep.tasks.base import Split

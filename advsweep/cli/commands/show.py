@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from advsweep.cli import options, runs
-from advsweep.cli.output import (
-    print_json,
-)
+from advsweep.cli.output import print_json
 from advsweep.store import open_store
 
 EXAMPLES = (

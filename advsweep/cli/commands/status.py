@@ -15,13 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from advsweep.cli import options, runs
-from advsweep.cli.output import (
-    echo,
-    echo_line,
-    echo_rendered,
-    print_columns,
-    print_json,
-)
+from advsweep.cli.output import echo, echo_line, echo_rendered, print_columns, print_json
 from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
 from advsweep.store import RunRecord, open_store
@@ -32,10 +26,8 @@ from advsweep.writing import plain_value
 
 WATCH_SECONDS = 1.0
 
-
 # Collapsed runs that a table lists.
 _LISTED = 20
-
 
 _CLEAR = "\x1b[H\x1b[2J"
 

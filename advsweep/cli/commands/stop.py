@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from advsweep.cli import options, runs
-from advsweep.cli.output import (
-    echo,
-)
+from advsweep.cli.output import echo
 from advsweep.errors import counted
 from advsweep.store import Status, open_store
 

@@ -16,10 +16,7 @@ from advsweep.errors import ConfigError
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.local import LocalExecutor
-from advsweep.sweep.planning.resume import (
-    DEFAULTS,
-    changed_settings,
-)
+from advsweep.sweep.planning.resume import DEFAULTS, changed_settings
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.tracking.base import tracker_client
