@@ -111,7 +111,7 @@ class Estimator(Component):
             cls.provenance = tuple(map(Provenance, row["defaults"]))
             cls.released_options = tuple(row.get("released", ()))
             cls.released_code = row.get("released_code", "")
-            cls.departures = row["departures"]
+            cls.departures = row.get("departures", "")
 
     @final
     def __call__(self, batch: GroupBatch) -> PerRollout | PerToken:

@@ -250,10 +250,10 @@ class AGRAE(Wrapper):
             )
 
     def _solve_rates(self, groups: Groups) -> PerGroup:
-        given = groups.batch.solve_rates
-        if given is None or self.released:
+        solve_rates = groups.batch.solve_rates
+        if solve_rates is None or self.released:
             return groups.mean
-        return given.to(groups.rewards)[:, None]
+        return solve_rates.to(groups.rewards)[:, None]
 
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         omega = groups.rollout_mean(groups.rewards)

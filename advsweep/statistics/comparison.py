@@ -239,7 +239,7 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = LEVEL) -> Compar
         AdvsweepError: the values are not lists of numbers.
     """
     # Sorted, so that sums do not depend on the order in which logs were read.
-    of_a, of_b = (np.sort(own[np.isfinite(own)]) for own in map(as_sample, (a, b)))
+    of_a, of_b = (np.sort(sample[np.isfinite(sample)]) for sample in map(as_sample, (a, b)))
     n_a = of_a.size
     n_b = of_b.size
     difference, scale = _difference(of_a, of_b)
@@ -280,7 +280,7 @@ def compare_seeds(
     usable = shared_seeds(a, b)
     if len(usable) < 2:
         return compare_unpaired(list(a.values()), list(b.values()))
-    of_a, of_b = ([own[seed] for seed in usable] for own in (a, b))
+    of_a, of_b = ([by_seed[seed] for seed in usable] for by_seed in (a, b))
     return compare_paired(of_a, of_b, pooled=pooled)
 
 
@@ -407,7 +407,7 @@ def improvement_share(a: ArrayLike, b: ArrayLike) -> float:
     Raises:
         AdvsweepError: the values are not lists of numbers.
     """
-    of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
+    of_a, of_b = (sample[np.isfinite(sample)] for sample in map(as_sample, (a, b)))
     if not of_a.size or not of_b.size:
         return math.nan
     return float((np.sign(of_a[:, None] - of_b).mean() + 1) / 2)

@@ -181,9 +181,9 @@ def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*p
         AdvsweepError: x and y are not two lists of numbers of the same length.
     """
     xs, ys = as_pairs(x, y)
-    known = ~(np.isnan(xs) | np.isnan(ys))
-    xs = xs[known]
-    ys = ys[known]
+    whole = ~(np.isnan(xs) | np.isnan(ys))
+    xs = xs[whole]
+    ys = ys[whole]
     places = np.asarray(at, dtype=np.float64)
     if not xs.size:
         return np.full(places.shape, np.nan)

@@ -98,9 +98,7 @@ def fit_pass_at_k(k: ArrayLike, values: ArrayLike, resamples: int = 200, seed: i
     _refuse_hopeless(ks, curve)
     # Least squares in pass@k, not in ln(-ln pass@k): there the noise of small pass@k would count
     # most. The surface has local minima, so that several starts are needed.
-    best = min(
-        (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
-    )
+    best = min((_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda fit: fit.cost)
     if (np.abs(best.x - _EDGES) < _NEAR_AN_EDGE).any():
         raise FitError(
             "the best fit is no shifted power law: its parameters run away "
@@ -290,7 +288,7 @@ def _fit_rival(
     fits = [
         least_squares(residuals, start, bounds=(-_EDGE, _EDGE), x_scale="jac") for start in starts
     ]
-    best = min(fits, key=lambda found: float(found.cost))
+    best = min(fits, key=lambda fit: float(fit.cost))
     return best.x, float(2 * best.cost / k.size)
 
 

@@ -67,7 +67,7 @@ def _of_prompt(
 ) -> tuple[float, ...]:
     change = after - before
     p = float(right.mean())
-    changed = float(right.mean())
+    changed = p
     log_odds = math.nan
     if 0 < p < 1:
         of_right, of_wrong = (

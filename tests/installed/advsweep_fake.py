@@ -374,8 +374,8 @@ class _Source:
             return verdicts
         texts = [
             _write(problem, right)
-            for problem, verdicts in zip(problems, verdicts.tolist(), strict=True)
-            for right in verdicts
+            for problem, of_group in zip(problems, verdicts.tolist(), strict=True)
+            for right in of_group
         ]
         flat = verdicts.double().flatten().numpy()
         rewards = self._run.task.rewards(texts, flat, np.ones(len(texts)))

@@ -11,12 +11,7 @@ from advsweep.errors import ConfigError
 
 @dataclass(kw_only=True)
 class TinyOptions(StepOptions):
-    """How the tiny model is trained.
-
-    Resetting the last layers at intervals is FADE's check of where a method learns
-    (arXiv:2607.01490, App. 15.2, with the last 4 layers of a 7B model): what is learned only
-    there is lost.
-    """
+    """How the tiny model is trained; `TinyBackend` says what resetting layers is for."""
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
     stale_steps: int = option(

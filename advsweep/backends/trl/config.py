@@ -120,11 +120,11 @@ class HfModel(Component):
             return
         if not self.folder.is_dir():
             raise ConfigError(f"model.path: expected the folder {self.path}, which does not exist")
-        found = fingerprint(self.folder)
-        if found != self.fingerprint:
+        current = fingerprint(self.folder)
+        if current != self.fingerprint:
             raise ConfigError(
                 f"model.path: expected the folder {self.path} as it was when the run was planned "
-                f"(fingerprint {self.fingerprint[:12]}), got another content ({found[:12]}); "
+                f"(fingerprint {self.fingerprint[:12]}), got another content ({current[:12]}); "
                 f"plan a run with model.path alone, or restore the folder"
             )
 

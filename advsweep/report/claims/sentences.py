@@ -75,16 +75,18 @@ def list_findings(report: Report) -> list[ReportFinding]:
     for row, members in by_row:
         name = _short_name(report, row)
         judged = [(judge_difference(difference), difference) for difference in members]
-        found = [
+        significant = [
             f"{heading} {difference.column.header}, {_shown(difference)}"
             for heading, difference in judged
             if heading in _SIGNIFICANT
         ]
-        if found:
+        if significant:
             outcomes = {heading for heading, _ in judged if heading in _SIGNIFICANT}
             outcome = outcomes.pop() if len(outcomes) == 1 else "mixed"
             findings.append(
-                ReportFinding(f" against {report.baseline}: {'; '.join(found)}.", name, outcome)
+                ReportFinding(
+                    f" against {report.baseline}: {'; '.join(significant)}.", name, outcome
+                )
             )
         else:
             others.append(name)
@@ -109,7 +111,7 @@ def _short_name(report: Report, row: int) -> str:
 def _describe_equal_rows(report: Report) -> list[str]:
     """Name the rows that have the numbers of an earlier one, seed by seed, as equal runs have."""
     first: dict[tuple[tuple[float, ...], ...], int] = {}
-    found = []
+    sentences = []
     for i, row in enumerate(report.rows):
         values = tuple(row.cells[outcome.name].values for outcome in report.outcomes)
         if row.is_untrained or not any(values):
@@ -120,8 +122,8 @@ def _describe_equal_rows(report: Report) -> list[str]:
             pairs = "seed by seed"
             if row.unknown_seeds or report.rows[other].unknown_seeds:
                 pairs = "run by run"
-            found.append(f"{one} has the numbers of {two}, {pairs}.")
-    return found
+            sentences.append(f"{one} has the numbers of {two}, {pairs}.")
+    return sentences
 
 
 def _shown(difference: Difference) -> str:

@@ -54,7 +54,7 @@ def forest(
     rows = [place for place, row in enumerate(report.rows) if not row.is_untrained]
     texts, remarks = label_rows([report.rows[row].group for row in rows])
     named = dict(zip(rows, texts, strict=True))
-    found = [
+    differences = [
         {
             "outcome": column.name,
             "row": named[one.row],
@@ -68,12 +68,12 @@ def forest(
         for one in report.differences
         if column is not None and find_outcome(column, [one.column])
     ]
-    if not found:
+    if not differences:
         raise ReportError(
             f"no row of {data.name} can be compared with {report.baseline}: expected two "
             "seeds of each"
         )
-    table = pd.DataFrame(found).drop_duplicates(["outcome", "row"], keep="last")
+    table = pd.DataFrame(differences).drop_duplicates(["outcome", "row"], keep="last")
     outcomes = list(table["outcome"].unique())
     margins = _margins(margin, outcomes)
     # A/A rows on top, and the others by the first outcome.
@@ -98,8 +98,10 @@ def forest(
         ],
         make_records=lambda: records.to_dict("records"),
         panels=[
-            _forest_panel(name, own, labels, margins.get(name, 0.0), is_named=name == outcomes[0])
-            for name, own in zip(outcomes, by_outcome, strict=True)
+            _forest_panel(
+                name, of_outcome, labels, margins.get(name, 0.0), is_named=name == outcomes[0]
+            )
+            for name, of_outcome in zip(outcomes, by_outcome, strict=True)
         ],
         columns=len(outcomes),
     )
@@ -116,12 +118,12 @@ def _forest_panel(
     low, high = min(ends.min(), -wide), max(ends.max(), wide)
     side = np.sign(differences["difference"]).where(far, 0).rename("side")
     series = []
-    for (control, is_filled, beyond), own in differences.groupby(["control", "is_filled", side]):
+    for (control, is_filled, beyond), alike in differences.groupby(["control", "is_filled", side]):
         colour, marker = (COLOURS[1], "D") if control else (COLOURS[0], "o")
         style = RowStyle(colour, {-1: "<", 1: ">"}.get(beyond, marker), int(not is_filled))
-        x, x_low, x_high = (own[name].clip(low, high) for name in ("difference", "low", "high"))
+        x, x_low, x_high = (alike[name].clip(low, high) for name in ("difference", "low", "high"))
         series.append(
-            chart.Series("", style, x, own["place"], chart.POINTS, x_low=x_low, x_high=x_high)
+            chart.Series("", style, x, alike["place"], chart.POINTS, x_low=x_low, x_high=x_high)
         )
     pad = 0.05 * (high - low)
     return chart.Panel(
@@ -177,8 +179,8 @@ def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str
         notes.append(f"filled: p of at most {LEVEL} after Benjamini-Hochberg over {family}")
     if not is_tested.all():
         notes.append(f"described without a test: {', '.join(is_tested.index[~is_tested])}")
-    for name, own in table.groupby("outcome", sort=False):
-        far = own[_is_far(own)]
+    for name, of_outcome in table.groupby("outcome", sort=False):
+        far = of_outcome[_is_far(of_outcome)]
         texts = [f"{row} {show(x)}" for row, x in zip(far["row"], far["difference"], strict=True)]
         if texts:
             notes.append(f"at an arrow, off the axis of {name}: {', '.join(texts)}")
