@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import json
 import subprocess
 import tomllib
@@ -88,6 +89,44 @@ def test_what_torch_says_of_gpus(monkeypatch, case):
     check = check_gpu()
     assert check.state == state
     assert word in check.detail
+
+
+@pytest.fixture
+def torch_folder(tmp_path, monkeypatch):
+    """A torch that can be looked at, and that says no more than that it was imported."""
+    folder = tmp_path / "torch"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise ImportError('torch was imported')\n")
+    (folder / "version.py").write_text("__version__ = '2.9'\ncuda = None\nhip = None\n")
+    (folder / "lib" / "libtorch_python.so").symlink_to(_ctypes.__file__)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return folder
+
+
+def test_a_torch_without_cuda_is_not_imported(torch_folder):
+    check = check_gpu()
+    assert check.state == "missing"
+    assert check.detail.endswith("torch 2.9 is built without CUDA")
+
+
+ASKED = {
+    "another build": ("version.py", "__version__ = '2.9'\nhip = '6.4'\n"),
+    "no version": ("version.py", None),
+    "no library": ("lib/libtorch_python.so", None),
+    "a broken library": ("lib/libtorch_python.so", "no library"),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_torch_that_may_have_a_gpu_or_is_broken_is_asked_itself(torch_folder, case):
+    name, content = ASKED[case]
+    file = torch_folder / name
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    check = check_gpu()
+    assert check.state == "unusable"
+    assert check.detail.endswith("ImportError: torch was imported")
 
 
 def test_slurm_needs_its_commands(monkeypatch, pretended):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import advsweep
-from advsweep.cli import options
+from advsweep.cli import gpu_probe, options
 from advsweep.cli.output import echo, print_json, print_pairs
 from advsweep.errors import AdvsweepError, NoStoreError
 from advsweep.machine import memory_bytes, usable_cores
@@ -145,25 +145,11 @@ def check_packages(name: str, use: str, extra: str = "") -> Check:
     return Check(name, "unusable", f"{use}: expected {'; '.join(texts)}", remedy)
 
 
-# Asks torch for GPUs, and computes on the first.
-_TORCH = """
-import json, torch
-devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-if devices:
-    torch.ones(8, device="cuda").sum().item()
-print("\\n" + json.dumps({
-    "version": torch.__version__,
-    "built": torch.version.cuda or getattr(torch.version, "hip", None),
-    "devices": [[d.name, d.total_memory] for d in devices],
-}))
-"""
-
-
 def check_gpu() -> Check:
     """Check whether torch can compute on a GPU, in a process that may crash."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _TORCH],
+            [sys.executable, "-P", gpu_probe.__file__],
             capture_output=True,
             text=True,
             errors="replace",
