@@ -220,15 +220,13 @@ class TrlBackend(TrlOptions, Backend):
             return VllmSampler(model, folder, generation, tokens=tokens, top_p=top_p)
         from advsweep.backends.trl.ends import end_marks
         from advsweep.backends.trl.loading import load_model, load_tokenizer
+        from advsweep.backends.trl.prompt_sharing import PromptSharing
         from advsweep.backends.trl.sampling import ModelSampler
-        from advsweep.backends.trl.shared_prompts import check_attention
 
         torch.set_num_threads(self.threads)
         tokenizer = load_tokenizer(model, folder)
         with advise_if_out_of_memory(EVALUATION_REMEDIES):
             loaded = load_model(model, folder)
-        if self.share_prompts:
-            check_attention(loaded)
         return ModelSampler(
             opened=lambda: contextlib.nullcontext(loaded),
             tokenizer=tokenizer,
@@ -237,7 +235,7 @@ class TrlBackend(TrlOptions, Backend):
             generation=generation,
             tokens=tokens,
             batch=self.evaluation_batch,
-            share_prompts=self.share_prompts,
+            sharing=PromptSharing(self.share_prompts, loaded),
             top_p=top_p,
         )
 

@@ -6,7 +6,7 @@ Imports neither torch nor transformers, so that listing options stays fast.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from advsweep.backends.options import StepOptions
 from advsweep.components import option
@@ -44,11 +44,11 @@ class TrlOptions(StepOptions):
     gradient_checkpointing: bool = option(
         True, identity=False, help="compute activations again instead of keeping them"
     )
-    share_prompts: bool = option(
-        False,
+    share_prompts: bool | Literal["auto"] = option(
+        "auto",
         identity=False,
-        help="compute a group's prompt once, not for each of its rollouts: for long prompts with "
-        "short answers, by full attention",
+        help="compute a group's prompt once, not for each of its rollouts; auto: where the model "
+        "allows it exactly and a pass becomes cheaper, as with long prompts and short answers",
     )
     measured_weights: int = option(
         100_000_000,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.trl.config import HfModel, TransformersGeneration
     from advsweep.backends.trl.padded_rows import Padded, PaddedRows, Texts
+    from advsweep.backends.trl.prompt_sharing import PromptSharing
     from advsweep.tasks.base import Problem
 
     PerRow = Float[Tensor, " rows"]
@@ -139,16 +140,24 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 
 @contextmanager
 def recording(
-    model: Any, recorder: StatisticsRecorder, ends: Ends, *, share_prompts: bool
+    model: Any, recorder: StatisticsRecorder, ends: Ends, sharing: PromptSharing | None = None
 ) -> Iterator[None]:
     """Make `model.generate` call the recorder meanwhile, and end at stop texts.
 
     Settings of the checkpoint's generation config have no effect.
+
+    Args:
+        sharing: decides whether equal prompts are computed once; None: they are not.
     """
     stopping = [StopTexts(ends.tokenizer, ends.stop)] if ends.stop else []
-    generate = model.generate
-    if share_prompts:
-        generate = functools.partial(shared_generate, model, generate)
+    separate_generate = model.generate
+
+    def generate(*, input_ids: Padded, **named: Any) -> Tensor:
+        if sharing is not None and sharing.of_generation(input_ids):
+            return shared_generate(model, separate_generate, input_ids=input_ids, **named)
+        generated: Tensor = separate_generate(input_ids=input_ids, **named)
+        return generated
+
     model.generate = functools.partial(
         generate,
         logits_processor=LogitsProcessorList([recorder]),
@@ -270,7 +279,7 @@ class ModelSampler:
         marks: end marks of completions.
         tokens: the most tokens of a completion.
         batch: number of completions that are generated together.
-        share_prompts: whether a prompt is computed once for all of its completions.
+        sharing: decides whether a prompt is computed once for all of its completions.
         top_p: share of the probability that evaluations sample from.
         truncated: whether to sample with the training's top-p and top-k instead.
         base: opens the base model, to measure the KL from it; None: it is not measured.
@@ -285,7 +294,7 @@ class ModelSampler:
     generation: TransformersGeneration
     tokens: int
     batch: int
-    share_prompts: bool = False
+    sharing: PromptSharing | None = None
     top_p: float = 1.0
     truncated: bool = False
     base: OpenBase | None = None
@@ -376,7 +385,7 @@ class ModelSampler:
         ends = self.ends
         recorder = StatisticsRecorder(temperature or GREEDY)
         drawing = {"temperature": temperature, **self.cuts}
-        with recording(model, recorder, ends, share_prompts=self.share_prompts):
+        with recording(model, recorder, ends, self.sharing):
             generated = model.generate(
                 **inputs.to(model.device),
                 generation_config=GenerationConfig(

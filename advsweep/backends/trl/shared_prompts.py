@@ -6,7 +6,7 @@ completions, each of which attends to the prompt and to itself.
 
     prompt (all but its last token) | last token, completion 1 | last token, completion 2 | ...
 
-The numbers are those of the separate rows, to rounding.
+The numbers are those of the separate rows, to rounding. `prompt_sharing` decides where it is done.
 """
 
 from __future__ import annotations
@@ -19,31 +19,61 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.trl.positions import positions_of
-from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.trl.padded_rows import Padded, PaddedRows
 
-# The implementations that take a mask of each pair of tokens.
-_ATTENTIONS = ("sdpa", "eager")
 
+@dataclass(frozen=True)
+class PromptGroups:
+    """Rows of a pass by their prompts.
 
-def check_attention(model: Any) -> None:
-    """Refuse a model whose layers do not attend by such a mask.
-
-    Raises:
-        ConfigError: says what to set.
+    Attributes:
+        ids: the prompts that differ.
+        mask: 0 at their padding, 1 elsewhere.
+        prompt_of: number of the prompt of each row.
+        slots: rows of the prompt that has the most.
+        tokens: width of the completions.
     """
-    config = model.config.get_text_config()
-    kinds = {*(getattr(config, "layer_types", None) or ["full_attention"])}
-    if config._attn_implementation not in _ATTENTIONS or kinds != {"full_attention"}:
-        attention = ", ".join(sorted(kinds - {"full_attention"})) or config._attn_implementation
-        raise ConfigError(
-            f"backend.share_prompts: expected a model with full attention in all layers, by "
-            f"{' or '.join(_ATTENTIONS)}, got {attention}; set backend.share_prompts=false"
-        )
+
+    ids: Int[Tensor, "prompts width"]
+    mask: Int[Tensor, "prompts width"]
+    prompt_of: Int[Tensor, " rows"]
+    slots: int
+    tokens: int
+
+    @classmethod
+    def of(cls, padded: PaddedRows) -> PromptGroups:
+        """Find the rows with equal prompts."""
+        width = padded.ids.shape[1] - padded.tokens
+        whole = torch.cat((padded.ids[:, :width], padded.mask[:, :width]), dim=1)
+        prompts, prompt_of = torch.unique(whole, dim=0, return_inverse=True)
+        slots = int(torch.bincount(prompt_of).max())
+        return cls(prompts[:, :width], prompts[:, width:], prompt_of, slots, padded.tokens)
+
+    @property
+    def rows(self) -> int:
+        return len(self.prompt_of)
+
+    @property
+    def prompts(self) -> int:
+        return len(self.ids)
+
+    @property
+    def prompt_width(self) -> int:
+        return self.ids.shape[1]
+
+    @property
+    def packed_behind(self) -> int:
+        """Tokens of a packed row behind its prompt: each completion, and the token before it."""
+        return self.slots * (self.tokens + 1)
+
+    @property
+    def packed_width(self) -> int:
+        """Tokens of a packed row."""
+        return self.prompt_width - 1 + self.packed_behind
 
 
 @dataclass(frozen=True)
@@ -65,29 +95,28 @@ class Packed:
     predecessors: Int[Tensor, "rows tokens"]
 
 
-def pack(padded: PaddedRows, dtype: torch.dtype) -> Packed:
+def pack(padded: PaddedRows, groups: PromptGroups, dtype: torch.dtype) -> Packed:
     """Pack rows of prompts with completions."""
     ids, mask, tokens = padded
-    start = ids.shape[1] - tokens
-    both = torch.cat((ids[:, :start], mask[:, :start]), dim=1)
-    prompts, row = torch.unique(both, dim=0, return_inverse=True)
-    count = len(prompts)
-    rows = len(ids)
+    start = groups.prompt_width
+    row = groups.prompt_of
+    count = groups.prompts
+    slots = groups.slots
     device = ids.device
     # The number of each row among those of its prompt.
     members = torch.bincount(row, minlength=count)
     order = row.argsort(stable=True)
     slot = torch.empty_like(row)
-    slot[order] = torch.arange(rows, device=device) - (members.cumsum(0) - members)[row[order]]
-    slots = int(members.max())
+    ranks = torch.arange(groups.rows, device=device)
+    slot[order] = ranks - (members.cumsum(0) - members)[row[order]]
     width = tokens + 1
 
     completions = ids.new_zeros(count, slots, width)
     there = mask.new_zeros(count, slots, width)
     completions[row, slot] = ids[:, start - 1 :]
     there[row, slot] = torch.cat((torch.ones_like(mask[:, :1]), mask[:, start:]), dim=1)
-    before = prompts[:, start:]
-    packed = torch.cat((prompts[:, : start - 1], completions.flatten(1)), dim=1)
+    before = groups.mask
+    packed = torch.cat((groups.ids[:, :-1], completions.flatten(1)), dim=1)
     valid = torch.cat((before[:, :-1], there.flatten(1)), dim=1).bool()
     last = before.sum(dim=1, keepdim=True) - 1
     steps = torch.arange(width, device=device).repeat(slots)
@@ -103,14 +132,14 @@ def pack(padded: PaddedRows, dtype: torch.dtype) -> Packed:
     attention.masked_fill_(~allowed, torch.finfo(dtype).min)
     first = (row * slots + slot) * width
     predecessors = first[:, None] + torch.arange(tokens, device=device)
-    return Packed(packed, attention[:, None], positions, slots * width, predecessors)
+    return Packed(packed, attention[:, None], positions, groups.packed_behind, predecessors)
 
 
 def shared_pass(
-    model: Any, padded: PaddedRows, temperature: float, *, entropies: bool
+    model: Any, padded: PaddedRows, groups: PromptGroups, *, temperature: float, entropies: bool
 ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
     """Return log π of each token of the completions and, if asked for, the entropies in nats."""
-    packed = pack(padded, model.dtype)
+    packed = pack(padded, groups, model.dtype)
     logits = model(
         input_ids=packed.ids,
         attention_mask=packed.attention,

@@ -32,6 +32,7 @@ from advsweep.backends.trl.ends import Ends
 from advsweep.backends.trl.loading import disable_dropout
 from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.backends.trl.positions import needs_positions, with_positions
+from advsweep.backends.trl.prompt_sharing import PromptSharing
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
@@ -40,7 +41,7 @@ from advsweep.backends.trl.sampling import (
     recording,
     square_sum,
 )
-from advsweep.backends.trl.shared_prompts import check_attention, shared_pass
+from advsweep.backends.trl.shared_prompts import shared_pass
 from advsweep.backends.trl.steps import (
     StepBuffer,
     StepEffect,
@@ -76,6 +77,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     Args:
         reference: makes a sampler of the reference model.
         policy: makes a sampler of the weights in training.
+        log: writes a line to the run's log.
         arguments: arguments of GRPOTrainer.
 
     Attributes:
@@ -83,6 +85,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         step_buffer: the values of the current step.
         base_rate: the base's solve rate, for a control that needs it; set before the first step.
         meter: measures the changes of the weights; None where it does not.
+        sharing: decides which passes compute a prompt once for all of its rollouts.
     """
 
     # What the sampler's log-probabilities are normalised within; None: all tokens.
@@ -96,13 +99,13 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         *,
         reference: Callable[[], ModelSampler],
         policy: Callable[[], ModelSampler],
+        log: Callable[[str], None],
         **arguments: Any,
     ) -> None:
         self._run = run
         self._options = options
         self._model_settings = hf_model(run.model)
         self._layout = options.layout_of(run)
-        self._share_prompts = options.share_prompts
         self._skip = options.skip_zero_advantages and run.objective.skips_exactly
         self.reference = reference
         self.policy = policy
@@ -116,8 +119,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             model=self._model_settings.location, reward_funcs=self._reward, **arguments
         )
         disable_dropout(self.model)
-        if options.share_prompts:
-            check_attention(self.model)
+        self.sharing = PromptSharing(options.share_prompts, self.model, log)
         self._needs_positions = needs_positions(self.model)
         # Until the first rollouts of this process, of a resumed training too.
         self._checks_log_probs = True
@@ -283,7 +285,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         for start in range(0, len(prompts), size):
             batch = prompts[start : start + size]
             recorder = StatisticsRecorder(self.temperature)
-            with recording(model, recorder, self.ends, share_prompts=self._share_prompts):
+            with recording(model, recorder, self.ends, self.sharing):
                 generated, _ = super()._generate_single_turn(batch, *arguments, **named)
             cut = [self.ends.cut(tokens) for tokens in generated]
             completions += cut
@@ -352,20 +354,27 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
         The third of the results is the loss of routers, which is off.
         """
-        if not self._share_prompts:
-            scored = with_positions(model) if self._needs_positions else model
-            return super()._get_per_token_logps_and_entropies(
-                scored, *padded, batch_size, compute_entropy=compute_entropy, **named
-            )
-        batches = padded.split(batch_size or len(padded.ids))
-        with self.accelerator.autocast():
-            parts = [
-                shared_pass(model, batch, self.temperature, entropies=compute_entropy)
-                for batch in batches
-            ]
-        log_probs = torch.cat([part[0] for part in parts])
-        spreads = [part[1] for part in parts if part[1] is not None]
-        return log_probs, torch.cat(spreads) if compute_entropy else None, None
+        separate = with_positions(model) if self._needs_positions else model
+        log_probs: list[Tensor] = []
+        entropies: list[Tensor] = []
+        for batch in padded.split(batch_size or len(padded.ids)):
+            groups = self.sharing.of_pass(batch)
+            if groups is None:
+                of_tokens, spread, _ = super()._get_per_token_logps_and_entropies(
+                    separate, *batch, compute_entropy=compute_entropy, **named
+                )
+            else:
+                with self.accelerator.autocast():
+                    of_tokens, spread = shared_pass(
+                        model,
+                        batch,
+                        groups,
+                        temperature=self.temperature,
+                        entropies=compute_entropy,
+                    )
+            log_probs.append(of_tokens)
+            entropies.append(spread)
+        return torch.cat(log_probs), torch.cat(entropies) if compute_entropy else None, None
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -106,6 +106,7 @@ class Training:
                     lambda: contextlib.nullcontext(self._reference.loaded()), truncated=True
                 ),
                 policy=lambda: self.trainer.evaluation_sampler(self._model_sampler(self._opened)),
+                log=self.reporter.log,
                 args=self._settings(),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
@@ -238,7 +239,7 @@ class Training:
             generation=self._generation,
             tokens=self._tokens,
             batch=self.options.evaluation_batch,
-            share_prompts=self.options.share_prompts,
+            sharing=self.trainer.sharing,
             top_p=self.run.evaluation.top_p,
             **more,
         )

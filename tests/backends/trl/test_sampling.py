@@ -37,7 +37,7 @@ def test_signals_are_those_of_a_forward_pass(exported_base, small_run, temperatu
     inputs = tokenizer(prompts, padding=True, return_tensors="pt")
     torch.manual_seed(0)
     recorder = StatisticsRecorder(temperature)
-    with recording(model, recorder, Ends(tokenizer, [tokenizer.eos_token_id]), share_prompts=False):
+    with recording(model, recorder, Ends(tokenizer, [tokenizer.eos_token_id])):
         generated = model.generate(
             **inputs,
             generation_config=GenerationConfig(
