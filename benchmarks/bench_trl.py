@@ -1,9 +1,9 @@
 """What our estimators, diagnostics and loss add to a step of TRL, compared with TRL's own trainer.
 
-    python benchmarks/bench_trl.py [--steps 40]
+    python benchmarks/bench_trl.py [--steps 40] [--model FOLDER | --no-model]
 
-Two trainings of the tiny model take turns in one process, a step each: one by backend=trl, one
-by TRL's GRPOTrainer alone, which is given the same problems and seeds and therefore draws the
+First, two trainings of the tiny model take turns in one process, a step each: one by backend=trl,
+one by TRL's GRPOTrainer alone, which is given the same problems and seeds and therefore draws the
 same rollouts, makes the same updates and has the same losses to the last bit; that is checked.
 A step is 64 prompts x 8 rollouts with two updates. Figures are medians over the steps, in
 milliseconds of CPU time of one thread. Estimator and diagnostics are to take less than 1 ms of
@@ -16,27 +16,33 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import os
 import runpy
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 os.environ.update(
     {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 )
 
+import numpy as np
 import torch
 from bench_estimators import OPTIONS, SMALL, batch
 from figures import head, show
-from transformers import TrainerCallback
+from transformers import AutoConfig, AutoTokenizer, TrainerCallback
 
 from advsweep.backends import training_loop
 from advsweep.backends.base import Run
@@ -47,11 +53,21 @@ from advsweep.backends.trl import trainer as our_trainer
 from advsweep.backends.trl.sampling import StatisticsRecorder
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import ESTIMATORS, build_estimator
+from advsweep.tasks.dataset import Dataset
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Problem
 
 PROMPTS, GROUP, UPDATES = 64, 8, 2
 WARM_UP = 3
 CALLS = 200
 TARGET_MS, TARGET_SHARE = 1.0, 0.01
+# Of the real model.
+MODEL = Path(__file__).parent / "real_model" / "smollm2"
+PREPARE = Path(__file__).parents[1] / "experiments" / "real_model" / "prepare.py"
+NEVER_SAMPLED = "<filename>"
+PROMPT_TOKENS, ANSWER_TOKENS = (35, 200), (6, 64)
+MODEL_WARM_UP, MODEL_STEPS = 1, 3
 JUDGING = "estimator and diagnostics"
 SIGNALS = "entropies and such, while it generates"
 
@@ -61,7 +77,7 @@ train_stock: Callable[..., Any] = runpy.run_path(
 """Settings of TRL alone, equal to those of the tests that compare it with `backend=trl`."""
 
 
-def make_run(folder: Path, steps: int) -> Run:
+def make_tiny_run(folder: Path, steps: int) -> Run:
     """Returns TRL's GRPO trainer on an export of the tiny base model."""
     nodes: dict[str, Any] = {
         "estimator": {"name": "grpo", "preset": "trl"},
@@ -85,6 +101,8 @@ def make_run(folder: Path, steps: int) -> Run:
         "minibatches": UPDATES,
         "gradient_checkpointing": False,
         "checkpoint_every": 0,
+        # As TRL does, to have the same losses to the last bit.
+        "share_prompts": False,
     }
     return build_run({**nodes, **numbers})
 
@@ -170,49 +188,187 @@ class StepReporter:
 
 
 class StepCallback(TrainerCallback):  # type: ignore[misc]
-    def __init__(self, end_step: Callable[[], None]) -> None:
+    def __init__(self, updates: int, end_step: Callable[[], None]) -> None:
+        self._updates = updates
         self._end_step = end_step
 
     def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        if state.global_step % UPDATES == 0:
+        if state.global_step % self._updates == 0:
             self._end_step()
+
+
+def take_turns(trainings: dict[str, Callable[[Callable[[], None]], Any]]) -> tuple[Turns, Any]:
+    """Runs trainings in turns, a step each; each gets what it calls at the end of a step.
+
+    Returns:
+        The turns with the times of all steps, and the result of each training.
+    """
+    turns = Turns(*trainings)
+    with contextlib.redirect_stdout(None), ThreadPoolExecutor(len(trainings)) as pool:
+        running = {}
+        for name, train in trainings.items():
+            end_step = functools.partial(turns.end_step, name)
+            running[name] = pool.submit(turns.within, name, functools.partial(train, end_step))
+        return turns, {name: future.result() for name, future in running.items()}
+
+
+@contextlib.contextmanager
+def recorded_losses() -> Iterator[dict[Any, list[float]]]:
+    """Records the losses of our trainings meanwhile, by their `share_prompts`."""
+    losses: dict[Any, list[float]] = defaultdict(list)
+    compute_loss = our_trainer.EstimatorTrainer._compute_loss
+
+    def recorded(trainer: Any, *arguments: Any) -> torch.Tensor:
+        loss = compute_loss(trainer, *arguments)
+        # Record those of TRL's trainer too, so that both take the same time.
+        losses[trainer._options.share_prompts].append(loss.item())
+        return loss
+
+    our_trainer.EstimatorTrainer._compute_loss = recorded  # type: ignore[method-assign]
+    try:
+        yield losses
+    finally:
+        our_trainer.EstimatorTrainer._compute_loss = compute_loss  # type: ignore[method-assign]
+
+
+def our_training(run: Run, folder: Path, end_step: Callable[[], None]) -> None:
+    run.backend.train(run, folder, StepReporter(end_step))
+
+
+def stock_training(run: Run, folder: Path, end_step: Callable[[], None]) -> list[float]:
+    """Trains with TRL alone and returns the losses."""
+    callback = StepCallback(run.backend.layout_of(run).updates, end_step)
+    losses: list[float] = train_stock(run, folder, callbacks=[callback], loss_type="grpo")[0]
+    return losses
 
 
 def train_both(run: Run, folder: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Returns CPU seconds of the steps of both trainings, and of the parts of ours."""
-    turns, clocks = Turns("ours", "stock"), Clocks()
-    losses: list[float] = []
-    compute_loss = our_trainer.EstimatorTrainer._compute_loss
-
-    def recorded(*arguments: Any) -> torch.Tensor:
-        loss = compute_loss(*arguments)
-        # Record those of TRL's trainer too.
-        losses.append(loss.item())
-        return loss
-
-    our_trainer.EstimatorTrainer._compute_loss = recorded  # type: ignore[method-assign]
+    clocks = Clocks()
     clocks.timed(training_loop, "compute_advantages", JUDGING)
     clocks.timed(training_loop, "stacked_rollout_metrics", JUDGING)
     clocks.timed(StatisticsRecorder, "__call__", SIGNALS)
     clocks.timed(StatisticsRecorder, "statistics", SIGNALS)
 
-    def end_our_step() -> None:
-        clocks.end_step()
-        turns.end_step("ours")
+    def ours(end_step: Callable[[], None]) -> None:
+        def end_our_step() -> None:
+            clocks.end_step()
+            end_step()
 
-    def train() -> None:
-        run.backend.train(run, folder / "ours", StepReporter(end_our_step))
+        our_training(run, folder / "ours", end_our_step)
 
-    def train_stock_in_turn() -> list[float]:
-        callback = StepCallback(lambda: turns.end_step("stock"))
-        return train_stock(run, folder / "stock", callbacks=[callback], loss_type="grpo")[0]
-
-    with contextlib.redirect_stdout(None), ThreadPoolExecutor(2) as pool:
-        ours = pool.submit(turns.within, "ours", train)
-        stock = pool.submit(turns.within, "stock", train_stock_in_turn)
-        ours.result()
-        assert losses == stock.result()
+    stock = functools.partial(stock_training, run, folder / "stock")
+    with recorded_losses() as losses:
+        turns, results = take_turns({"ours": ours, "stock": stock})
+    assert losses[False] == results["stock"]
     return turns.seconds, clocks.seconds
+
+
+@dataclass(kw_only=True)
+class EvenLength(Dataset):
+    """Prompts of which an answer of even length is right, so that groups have gradients."""
+
+    name: ClassVar[str] = "even_length"
+    max_completion_length: ClassVar[int]
+
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> Any:
+        return np.array([float(len(text) % 2 == 0) for text in completions])
+
+
+def write_endless_model(source: Path, folder: Path) -> None:
+    """Write the model with an end mark that it never samples: answers are as long as they may."""
+    folder.mkdir()
+    for file in source.iterdir():
+        os.link(file, folder / file.name)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.eos_token = NEVER_SAMPLED
+    config = AutoConfig.from_pretrained(source)
+    config.eos_token_id = tokenizer.eos_token_id
+    (folder / "generation_config.json").unlink()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (folder / name).unlink(missing_ok=True)
+    config.save_pretrained(folder)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder)
+
+
+def write_prompts(file: Path, tokenizer: Any, tokens: int) -> None:
+    """Write prompts of so many tokens each: numbers after words."""
+    lines = []
+    for number in range(10, 40):
+        words = "the sum of these numbers is " * tokens
+        ids = tokenizer(f"{number} and {words}")["input_ids"][:tokens]
+        question = tokenizer.decode(ids)
+        assert len(tokenizer(question)["input_ids"]) == tokens
+        lines.append(json.dumps({"question": question, "answer": "0"}))
+    file.write_text("\n".join(lines), encoding="utf-8")
+
+
+def make_model_run(folder: Path, data: Path, answer_tokens: int, share_prompts: Any) -> Run:
+    """Returns TRL's GRPO trainer on a model of transformers, with answers of one length."""
+    task = EvenLength(data=str(data), prompt="plain", held_out=4)
+    EvenLength.max_completion_length = answer_tokens
+    run = build_run(
+        {
+            "estimator": {"name": "grpo", "preset": "trl"},
+            "objective": "clipped",
+            "rollout": "plain",
+            "task": "countdown",
+            "model": {"name": "hf", "path": str(folder)},
+            "optimizer": "adamw",
+            "generation": {"name": "transformers", "max_tokens": answer_tokens},
+            "evaluation": {"name": "standard", "every": 0},
+            "backend": {
+                "name": "trl",
+                "gradient_checkpointing": False,
+                "checkpoint_every": 0,
+                "share_prompts": share_prompts,
+                "measured_weights": 0,
+            },
+            "group_size": GROUP,
+            "prompts_per_step": 1,
+            "steps": MODEL_WARM_UP + MODEL_STEPS,
+            "seed": 0,
+        }
+    )
+    return replace(run, task=task)
+
+
+def compare_sharing(model: Path) -> None:
+    """Print the times of steps of a real model, with prompts shared and without."""
+    head("CPU s")
+    with tempfile.TemporaryDirectory(dir=model.parent) as scratch:
+        folder = Path(scratch)
+        write_endless_model(model, folder / "model")
+        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+        for prompt_tokens in PROMPT_TOKENS:
+            data = folder / f"prompts_{prompt_tokens}.jsonl"
+            write_prompts(data, tokenizer, prompt_tokens)
+            for answer_tokens in ANSWER_TOKENS:
+                compare_one_shape(folder, data, answer_tokens, f"{prompt_tokens} + {answer_tokens}")
+
+
+def compare_one_shape(folder: Path, data: Path, answer_tokens: int, shape: str) -> None:
+    separate = make_model_run(folder / "model", data, answer_tokens, share_prompts=False)
+    shared = make_model_run(folder / "model", data, answer_tokens, share_prompts="auto")
+    trainings = {
+        "stock": functools.partial(stock_training, separate, folder / "stock"),
+        "separate": functools.partial(our_training, separate, folder / "separate"),
+        "shared": functools.partial(our_training, shared, folder / "shared"),
+    }
+    with recorded_losses() as losses:
+        turns, results = take_turns(trainings)
+    for name in trainings:
+        shutil.rmtree(folder / name, ignore_errors=True)
+    assert losses[False] == results["stock"]
+    seconds = {name: times[MODEL_WARM_UP:] for name, times in turns.seconds.items()}
+    stock = statistics.median(seconds["stock"])
+    peer = "GRPOTrainer of TRL"
+    for name, what in (("separate", "separate rows"), ("shared", "share_prompts=auto")):
+        ours = statistics.median(seconds[name])
+        show(f"a step with {shape} tokens, {what}", f"{ours:.1f}", "", f"{stock:.1f}", peer)
+        ratios = [a / b for a, b in zip(seconds["stock"], seconds[name], strict=True)]
+        show("  times the peer's speed", f"{statistics.median(ratios):.2f}")
 
 
 def milliseconds(seconds: Sequence[float]) -> float:
@@ -237,11 +393,24 @@ def dearest_estimator() -> tuple[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What we add to a step of TRL.")
     parser.add_argument("--steps", type=int, default=40, help="steps of each that are timed")
-    steps = parser.parse_args().steps
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--model", type=Path, default=MODEL, help="a folder with SmolLM2-135M")
+    model.add_argument("--no-model", action="store_true", help="only the tiny model")
+    options = parser.parse_args()
     torch.set_num_threads(1)
+    compare_tiny(options.steps)
+    if options.no_model:
+        return
+    if not options.model.exists():
+        subprocess.run([sys.executable, str(PREPARE), str(options.model.parent)], check=True)
+    compare_sharing(options.model)
+
+
+def compare_tiny(steps: int) -> None:
+    """Print the times of steps of the tiny model, beside TRL alone."""
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
-        run = make_run(Path(scratch) / "base", steps + WARM_UP)
+        run = make_tiny_run(Path(scratch) / "base", steps + WARM_UP)
         of_steps, of_parts = train_both(run, Path(scratch))
     ours, stock = (of_steps[name][WARM_UP:] for name in ("ours", "stock"))
     ratios = [a / b for a, b in zip(ours, stock, strict=True)]

@@ -144,4 +144,4 @@ class Silent:
         assert stage == "loading the model"
 
     def log(self, message):
-        raise AssertionError(message)
+        assert message.startswith("backend.share_prompts=auto: ")
