@@ -247,7 +247,7 @@ class Run:
         if self.control.name != Control.name:
             nodes[CONTROL] = identity_of(self.control)
         nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
-        config = self.backend.training_config(nodes)
+        config = self.backend.revised(self.backend.training_config(nodes), self)
         program = self.backend.program(self)
         if program is not None:
             config["backend"] = {**config["backend"], SOURCE: program.digest}
@@ -363,6 +363,14 @@ class Backend(Component):
     def training_config(self, config: Plain) -> Plain:
         """Return the part of a config that reaches the training."""
         return config
+
+    def revised(self, material: Plain, run: Run) -> Plain:
+        """Return the material of a run's identity with revisions that depend on its settings.
+
+        For a fix that changes the results of some runs of a component alone: the others keep their
+        identity.
+        """
+        return material
 
     def with_defaults(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a config with a value for every key, from what `training_config` left of it."""

@@ -78,6 +78,13 @@ class TrlBackend(TrlOptions, Backend):
         # Runs of the time when it was an option keep their identity.
         return {**super().identity(), "accelerate": None}
 
+    def revised(self, material: Plain, run: Run) -> Plain:
+        model = hf_model(run.model)
+        if not model.is_trained_in_other_dtype:
+            return material
+        # Revision 1 trained weights of 16 bits, which usual rates hardly change.
+        return {**material, "model": {**material["model"], "revision": model.revision + 1}}
+
     def check(self, run: Run) -> None:
         model = hf_model(run.model)
         if not model.path:
@@ -117,6 +124,13 @@ class TrlBackend(TrlOptions, Backend):
     def cautions(self, run: Run) -> list[str]:
         model = hf_model(run.model)
         cautions = [] if run.absent else describe_lost_characters(model, run.task)
+        if model.is_trained_in_other_dtype:
+            cautions.append(
+                f"model.dtype: {model.dtype.value} is for weights that are not trained (a base "
+                "under LoRA, evaluations of a model): all weights are trained here, and kept in "
+                "float32, as 16 bits round small updates away; backend.mixed_precision computes "
+                "in bfloat16 on a GPU"
+            )
         if not model.lora_rank and run.optimizer.lr > HIGH_RATE:
             cautions.append(
                 f"optimizer.lr: {run.optimizer.lr:g} is high for a pretrained language model, of "
@@ -156,7 +170,7 @@ class TrlBackend(TrlOptions, Backend):
         tokens = answer_tokens(run.generation, task)
         ending = replace(generation_of(generation), stop=generation_of(run.generation).stop)
         folder = self._folder(run, directory, step)
-        model = hf_model(run.model)
+        model = hf_model(run.model).as_trained()
 
         @functools.cache
         def load_base() -> Any:
@@ -258,15 +272,16 @@ class TrlBackend(TrlOptions, Backend):
             "task": identity_of(run.task),
             **_stopping(run.generation),
         }
-        return hash_json(material)
+        return hash_json(self.revised(material, run))
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
 
         folder = self._folder(run, directory, step)
+        model = hf_model(run.model).as_trained()
         try:
-            load_model(hf_model(run.model), folder).save_pretrained(target)
-            load_tokenizer(hf_model(run.model), folder).save_pretrained(target)
+            load_model(model, folder).save_pretrained(target)
+            load_tokenizer(model, folder).save_pretrained(target)
         except OSError as error:
             raise ConfigError(
                 f"{target}: expected a folder that can be written, but {reason_of(error)}"

@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,7 +28,7 @@ _SAMPLED_BYTES = 1 << 16
 
 
 class Dtype(Enum):
-    """The type of the weights."""
+    """The type of weights that are not trained."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -60,7 +60,11 @@ class HfModel(Component):
         None, help="what a folder's content must hash to; null: filled in when the run is planned"
     )
     hub_revision: str | None = option(None, help="branch, tag or commit on the hub; null: main")
-    dtype: Dtype = option(Dtype.FLOAT32, help="what the weights are kept in")
+    dtype: Dtype = option(
+        Dtype.FLOAT32,
+        help="what weights are kept in that are not trained: of a base under LoRA, and of a model "
+        "that is evaluated; trained weights are float32",
+    )
     attention: str | None = option(
         None, help="transformers' attention implementation; null: its choice"
     )
@@ -90,6 +94,19 @@ class HfModel(Component):
                 self.fingerprint = fingerprint(folder)
         elif self.fingerprint is None and self.path.startswith(("/", ".", "~")):
             raise ConfigError(f"path: expected a folder with a model, got {self.path!r}: no folder")
+
+    @property
+    def is_trained_in_other_dtype(self) -> bool:
+        """Whether a training keeps the weights in another type than `dtype`."""
+        return self.lora_rank == 0 and self.dtype is not Dtype.FLOAT32
+
+    def as_trained(self) -> HfModel:
+        """Return the model as a training keeps it: trained weights are float32.
+
+        In 16 bits the updates of a usual rate are rounded away: those of 1e-6 in bfloat16 change
+        one weight in 300. An adapter's weights are float32 in any case.
+        """
+        return replace(self, dtype=Dtype.FLOAT32) if self.is_trained_in_other_dtype else self
 
     @property
     def folder(self) -> Path:
@@ -317,8 +334,9 @@ def answer_tokens(generation: Generation, task: Task) -> int:
 TRAINING_REMEDIES = (
     "a smaller backend.rollout_batch (rollouts generated at once), backend.device_batch (trained "
     "on at once) or backend.evaluation_batch need less memory, and the run resumes from its last "
-    "checkpoint; backend.gradient_checkpointing=true, model.lora_rank=16, model.dtype=bfloat16 "
-    "and a smaller generation.max_tokens need less memory too, the last three as another run"
+    "checkpoint; backend.gradient_checkpointing=true, model.lora_rank=16 (with "
+    "model.dtype=bfloat16 for the frozen weights) and a smaller generation.max_tokens need less "
+    "memory too, the last two as another run"
 )
 EVALUATION_REMEDIES = (
     "a smaller backend.evaluation_batch (fewer answers at once) needs less memory, and so do a "

@@ -83,7 +83,7 @@ class Training:
         run = self.run
         self.layout = self.options.layout_of(run)
         self._tokens = answer_tokens(run.generation, run.task)
-        self._model = hf_model(run.model)
+        self._model = hf_model(run.model).as_trained()
         self._generation = generation_of(run.generation)
         self._tokenizer = load_tokenizer(self._model)
 

@@ -50,7 +50,7 @@ class VllmTrainer(EstimatorTrainer):
         if run.generation.top_p < 1 or run.generation.top_k > 0:
             # TRL has vLLM return log-probabilities of what these leave.
             self._truncation = Truncation(run.generation.top_p, run.generation.top_k)
-        model = hf_model(run.model)
+        model = hf_model(run.model).as_trained()
         settings = {
             # The precision that the training computes in.
             "dtype": "bfloat16" if named["args"].bf16 else model.dtype.value,
