@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +30,33 @@ def usable_cores() -> list[int]:
 def memory_bytes() -> int:
     """Return the memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+# The environment variable with the descriptors that keep the GPUs of a run reserved.
+RESERVED_VARIABLE = "ADVSWEEP_RESERVED"
+
+
+def reserved_variables(descriptors: Sequence[int]) -> dict[str, str]:
+    """Return the variables that tell a process which inherited descriptors reserve its GPUs."""
+    return {RESERVED_VARIABLE: ",".join(map(str, descriptors))}
+
+
+def reserved_descriptors() -> tuple[int, ...]:
+    """Return the descriptors that keep the GPUs of this process reserved.
+
+    A process that it starts, uses the GPUs and may outlive it has to inherit them.
+    """
+    listed = os.environ.get(RESERVED_VARIABLE, "").split(",")
+    descriptors = [int(text) for text in listed if text.isdecimal()]
+    return tuple(number for number in descriptors if _is_open(number))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def output_of(*command: str, seconds: float) -> str:

@@ -32,6 +32,9 @@ os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "1
 os.environ["PYTHONPATH"] = _PATH
 
 
+_TESTS = itertools.count()
+
+
 @pytest.fixture(scope="session")
 def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cache of base models for the test session, shared by xdist's workers."""
@@ -43,8 +46,15 @@ def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_environment(
+    cache_directory: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ADVSWEEP_CACHE", str(cache_directory))
+    # Another test must not have to wait for the cores of this one.
+    locks = tmp_path_factory.getbasetemp() / f"locks-{next(_TESTS)}"
+    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(locks))
     for name in ("ADVSWEEP_STORE", "ADVSWEEP_RUNS", "ADVSWEEP_STORE_PATIENCE"):
         monkeypatch.delenv(name, raising=False)
     # Set, so that consent given in a test ends with the test.

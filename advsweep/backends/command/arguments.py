@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.backends.base import NODE_KEYS, PARAMETERS
 from advsweep.components import leaves, to_plain
 from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.machine import usable_cores
+from advsweep.machine import RESERVED_VARIABLE, usable_cores
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -41,7 +41,7 @@ Values = Mapping[str, Any]
 _PLAIN_TEXT = re.compile(r"[A-Za-z/._][A-Za-z0-9_/.@-]*")
 _OTHER_VALUES = frozenset({"true", "false", "null", "none", "nan", "inf"})
 # Variables that a command does not get: the store's URL may hold a password.
-_PRIVATE = ("ADVSWEEP_STORE", "ADVSWEEP_COMMANDS", "ADVSWEEP_COMMAND")
+_PRIVATE = ("ADVSWEEP_STORE", "ADVSWEEP_COMMANDS", "ADVSWEEP_COMMAND", RESERVED_VARIABLE)
 
 
 def names_in(text: str, where: str) -> list[str]:

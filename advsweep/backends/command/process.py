@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from advsweep.errors import TrainingError, counted, reason_of
+from advsweep.machine import reserved_descriptors
 from advsweep.printable import printable_line
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -93,7 +94,8 @@ class RunningCommand:
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
                 cwd=folder,
-                pass_fds=(control, status),
+                # The GPUs stay reserved until everything of the command has ended.
+                pass_fds=(control, status, *reserved_descriptors()),
                 # Ctrl-C goes to the terminal's group; the command must live to be asked to stop.
                 start_new_session=True,
             )

@@ -19,7 +19,7 @@ from typing import Literal
 import advsweep
 from advsweep.cli import gpu_probe, options
 from advsweep.cli.output import echo, print_json, print_pairs
-from advsweep.errors import AdvsweepError, NoStoreError
+from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, first_of
 from advsweep.machine import memory_bytes, usable_cores
 from advsweep.packages import install_command, missing, requirements
 
@@ -47,6 +47,11 @@ HEADINGS = {
     "unusable": "There, and not usable as it is:",
     "missing": "Optional, and not here:",
 }
+
+MEMORY_LIMIT = (
+    "resources.memory=8G: the memory of each run is looked at twice a second, and a run beyond the "
+    "limit is killed; no cgroup is needed"
+)
 
 # The commands that a feature needs besides packages.
 COMMANDS = {"slurm": ("sbatch", "squeue", "scancel")}
@@ -118,6 +123,8 @@ def examine(store: str | None = None) -> list[Check]:
         Check("machine", "ok", machine),
         check_packages("packages", needed),
         check_gpu(),
+        check_reservations(),
+        Check("memory limit", "ok", MEMORY_LIMIT),
         check_store(store),
         *(check_packages(name, use, extra) for extra, (name, use) in FEATURES.items()),
         check_sandbox(),
@@ -169,6 +176,23 @@ def check_gpu() -> Check:
     cuda = "" if answer["built"] else " is built without CUDA"
     detail = f"backends tiny and bandit need none; torch {answer['version']}{cuda}"
     return Check("GPU", "missing", detail)
+
+
+def check_reservations() -> Check:
+    """Check whether two sweeps can be kept from one GPU, and say who has what."""
+    from advsweep.sweep.executors import lock_files
+    from advsweep.sweep.executors.reservations import all_reserved
+
+    use = "keeps two sweeps from one GPU, and shares cores"
+    if not lock_files.has_locks():
+        return Check("reservations", "missing", f"{use}: needs Linux")
+    try:
+        folder = lock_files.check_folder()
+    except ConfigError as error:
+        return Check("reservations", "unusable", f"{use}: {error}")
+    holders = [f"{part.what}: {part.holder.describe()}" for part in all_reserved()]
+    in_use = first_of(holders, 8, "; ") or "nothing is in use"
+    return Check("reservations", "ok", f"{use}: {in_use} ({folder})")
 
 
 def check_store(url: str | None) -> Check:

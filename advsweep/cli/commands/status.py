@@ -20,14 +20,17 @@ from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
 from advsweep.store import RunRecord, open_store
 from advsweep.store.seeds import show_seed
+from advsweep.sweep.executors.reservations import Reserved, all_reserved
 from advsweep.sweep.live_view import bar_line
 from advsweep.sweep.status import SweepStatus, read_status
-from advsweep.writing import plain_value
+from advsweep.writing import plain_value, show_value
 
 WATCH_SECONDS = 1.0
 
-# Collapsed runs that a table lists.
+# Collapsed runs, and parts of the machine, that are listed.
 _LISTED = 20
+
+_RESERVED = ("what", "run", "sweep", "pid", "user", "since")
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -59,9 +62,9 @@ def status(
 ) -> None:
     """Show how many runs are done, running or failed, and why.
 
-    Prints the number of runs per status, the running runs with their step, and the errors of the
-    ten newest failures. Speed and time left count training steps only, without
-    evaluations. Jobs of Slurm are listed by squeue.
+    Prints the number of runs per status, the running runs with their step, the errors of the
+    ten newest failures, and who has which GPUs and cores of this machine. Speed and time left
+    count training steps only, without evaluations. Jobs of Slurm are listed by squeue.
     """
     if watch and not sys.stdout.isatty():
         raise ConfigError("--watch: expected a terminal, got none; omit --watch")
@@ -84,6 +87,7 @@ def status(
     ]
     record = plain_value(replace(standing, failures=(), race=None))
     record["race"] = standing.race and standing.race.plain()
+    record["reserved"] = [part.plain() for part in all_reserved()]
     print_json({"sweep": sweep, **record, "states": states, "failures": failures})
 
 
@@ -109,6 +113,19 @@ def _print_status(sweep: str | None, standing: SweepStatus) -> None:
     if standing.running:
         echo()
         _print_running([_running_row(run) for run in standing.running])
+    reserved = all_reserved()
+    if reserved:
+        echo()
+        _print_reserved(reserved)
+
+
+def _print_reserved(parts: Sequence[Reserved]) -> None:
+    """Print who has what of this machine, also of other stores and users."""
+    echo("in use on this machine:")
+    rows = [part.plain() | {"what": part.what} for part in parts[:_LISTED]]
+    print_columns(_RESERVED, [[show_value(row[column]) for column in _RESERVED] for row in rows])
+    if len(parts) > _LISTED:
+        echo(f"... and {len(parts) - _LISTED} more")
 
 
 def _print_collapsed(run_ids: Sequence[int]) -> None:

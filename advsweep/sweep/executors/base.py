@@ -58,6 +58,7 @@ class Job:
     Attributes:
         others: runs that the same process trains together with it, where the executor `stacks`.
         store_url: the store that holds the run.
+        sweep: the name of its sweep, for people; empty without one.
         directory: the run's folder, which also takes the worker's log.
         evaluations: evaluation settings, the first of them used during training too; those of
             the run's own config when empty.
@@ -68,6 +69,7 @@ class Job:
     directory: Path
     evaluations: tuple[Plain, ...] = ()
     others: tuple[int, ...] = ()
+    sweep: str = ""
 
     @property
     def log(self) -> Path:
@@ -85,6 +87,13 @@ class Handle(ABC):
     def pid(self) -> int | None:
         """Return the process id of a worker on this machine; None for any other."""
         return None
+
+    def machine_fault(self) -> str:
+        """Return why its machine is to blame for a failure; empty if it is not.
+
+        Asked after the end.
+        """
+        return ""
 
     @abstractmethod
     def stop(self) -> None:
@@ -113,6 +122,7 @@ class Executor(Component):
             its worker, or the executor sees to it in another way.
         stacks: whether a worker can train several runs together.
         resources: what each worker occupies.
+        chosen_jobs: the number of workers that the user chose; None: as many as fit.
     """
 
     limits_time: ClassVar[bool] = False
@@ -126,6 +136,7 @@ class Executor(Component):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.resources = Resources()
+        self.chosen_jobs = self.jobs
 
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
         """Note what each run of a sweep occupies.
@@ -154,6 +165,15 @@ class Executor(Component):
         Raises:
             ConfigError: a run needs more than there is.
         """
+
+    def slots(self, jobs: int | None) -> int:
+        """Return the number of workers side by side.
+
+        Args:
+            jobs: the number that the command line names, in place of the option's.
+        """
+        self.chosen_jobs = jobs or self.jobs
+        return self.chosen_jobs or self.capacity()
 
     @abstractmethod
     def capacity(self) -> int:

@@ -6,12 +6,14 @@ import math
 import os
 import subprocess
 import time
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from advsweep.errors import AdvsweepWarning, counted
 from advsweep.machine import output_of
-from advsweep.sweep.executors.reservations import Reservation, reserve
+from advsweep.sweep.executors.reservations import GpuTurns, Reservation
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TIMEOUT_SECONDS = 60.0
@@ -33,6 +35,7 @@ class Device:
         memory: its size in MiB; None if unknown, as of a MIG slice.
         free: its free part in MiB; None if unknown.
         uuid: its name in every process, with any value of that variable; empty: `name`.
+        key: the one of the two that means the same in every process.
     """
 
     name: str
@@ -40,13 +43,28 @@ class Device:
     free: int | None = None
     uuid: str = ""
 
+    @property
+    def key(self) -> str:
+        return self.uuid or self.name
+
 
 @dataclass(frozen=True)
 class Allocation:
-    """The devices of a run by their names, and what keeps other processes from them."""
+    """The devices of a run, and what keeps other processes from them."""
 
-    devices: tuple[str, ...]
+    devices: Sequence[Device]
     reservation: Reservation
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the devices that mean the same in every process."""
+        return [device.key for device in self.devices]
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that show a process these devices alone."""
+        names = ",".join(device.name for device in self.devices)
+        # An index is that of nvidia-smi then, and so of the device that was reserved.
+        return {VISIBLE: names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def visible_devices() -> list[Device]:
@@ -71,9 +89,8 @@ def select(gpus: Sequence[Device], visible: str | None) -> list[Device]:
     """Return the devices in `CUDA_VISIBLE_DEVICES`, by the rules of CUDA.
 
     Its entries are indices, prefixes of UUIDs or MIG slices, up to the first that does not exist.
-    They are kept as they are: an index means the same to a run and to its parent. The memory of
-    an index is that of nvidia-smi's device of the same index, which is right if all GPUs are
-    alike or `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
+    They are kept as they are: an index means the same to a run and to its parent. It is that of
+    nvidia-smi, in the order of the PCI bus, which runs are told (`CUDA_DEVICE_ORDER`).
 
     Departures: MIG slices count only if they are named there.
     """
@@ -114,57 +131,105 @@ class DevicePool:
         gpus: of each run; a share of one device below 1.
 
     Attributes:
-        taken: number of runs on each device, by its name.
+        devices: those that there are now.
+        taken: number of runs of this sweep on each device, by its key.
     """
 
     def __init__(self, gpus: float) -> None:
         self._gpus = gpus
-        self._devices: Sequence[Device] = ()
         self._read = -math.inf
+        self._gone: set[str] = set()
+        self._turns = GpuTurns()
+        self.devices: Sequence[Device] = ()
         self.taken: Counter[str] = Counter()
+
+    @property
+    def share(self) -> float:
+        """The share of each of its devices that a run gets."""
+        return min(self._gpus, 1.0)
 
     def take(self) -> Allocation | None:
         """Return the devices for one more run; None if there is no room now.
 
-        Shares of a device never exceed the whole, other sweeps of this user included. All
-        but `SPARE` of the memory of the run's share must be free, whichever processes use the
-        device. The least loaded devices come first.
+        Shares of a device never exceed the whole, other sweeps included. All but `SPARE` of the
+        memory of the run's share must be free, whichever processes use the device. The least
+        loaded devices come first. While another sweep waits for a device, this one takes no more
+        than its part of them.
+
+        Raises:
+            ConfigError: devices cannot be reserved.
         """
         # nvidia-smi takes up to a second, and a scheduler asks twenty times a second.
         if time.monotonic() - self._read >= MEMORY_SECONDS:
-            self._devices = visible_devices()
-            self._read = time.monotonic()
-        share = min(self._gpus, 1.0)
+            self.read()
         number = max(1, int(self._gpus))
-        fitting = [device for device in self._devices if self._has_room(device, share)]
-        fitting.sort(key=lambda device: self.taken[device.name])
-        return self._reserve(fitting, share, number)
+        fitting = [device for device in self.devices if self._has_room(device)]
+        fitting.sort(key=lambda device: self.taken[device.key])
+        allocation = self._reserve([device for device in fitting if self._may_take(device)], number)
+        for device in self.devices:
+            turns = self._turns.of(device.key)
+            if turns is not None and allocation is None:
+                turns.wait()
+            elif turns is not None:
+                turns.stop_waiting()
+        return allocation
 
-    def _has_room(self, device: Device, share: float) -> bool:
+    def _may_take(self, device: Device) -> bool:
+        """Return whether it is the turn of this sweep; its first run always may."""
+        turns = self._turns.of(device.key)
+        held = self.taken.total() * self.share
+        return not held or turns is None or turns.have_come(held, self._gpus, len(self.devices))
+
+    def read(self) -> None:
+        """Read which devices there are, and say once which are gone."""
+        before = {device.key for device in self.devices}
+        self.devices = visible_devices()
+        self._read = time.monotonic()
+        now = {device.key for device in self.devices}
+        self._gone -= now
+        gone = sorted(before - now - self._gone)
+        self._gone.update(gone)
+        if gone:
+            left = counted(len(now), "GPU")
+            warnings.warn(
+                f"{', '.join(gone)}: nvidia-smi lists it no longer; {left} left; runs that fail on "
+                "it are tried again where there is room",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
+
+    def lost(self, allocation: Allocation) -> list[str]:
+        """Return the devices of a run that are gone, which is no fault of the run."""
+        self.read()
+        return [key for key in allocation.keys if key in self._gone]
+
+    def _has_room(self, device: Device) -> bool:
         """Return whether one more run fits on a device, by its shares and its free memory."""
-        if (self.taken[device.name] + 1) * share > 1 + _ROUNDING:
+        if (self.taken[device.key] + 1) * self.share > 1 + _ROUNDING:
             return False
         if device.memory is None or device.free is None:
             return True
-        return device.free >= (1 - SPARE) * share * device.memory
+        return device.free >= (1 - SPARE) * self.share * device.memory
 
-    def _reserve(self, devices: Sequence[Device], share: float, number: int) -> Allocation | None:
+    def _reserve(self, devices: Sequence[Device], number: int) -> Allocation | None:
         """Reserve shares of the first of some devices that no other process has."""
-        names: list[str] = []
-        descriptors: list[int] = []
+        chosen: list[Device] = []
+        reservation = Reservation()
         for device in devices:
-            reservation = reserve([device.uuid or device.name], share)
-            if reservation is None:
-                continue
-            names.append(device.name)
-            descriptors += reservation.descriptors
-            if len(names) == number:
-                self.taken.update(names)
-                return Allocation(tuple(names), Reservation(descriptors))
-        Reservation(descriptors).release()
-        return None
+            if len(chosen) < number and reservation.add(device.key, self.share):
+                chosen.append(device)
+        if len(chosen) < number:
+            reservation.release()
+            return None
+        allocation = Allocation(chosen, reservation)
+        self.taken.update(allocation.keys)
+        return allocation
 
     def give_back(self, allocation: Allocation) -> None:
         """Take the devices of a run back."""
-        self.taken.subtract(allocation.devices)
+        self.taken.subtract(allocation.keys)
         allocation.reservation.release()
+
+    def close(self) -> None:
+        """Leave the devices to others; runs keep theirs."""
+        self._turns.close()

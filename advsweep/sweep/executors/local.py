@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Retired
-from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.machine import memory_bytes, usable_cores
+from advsweep.errors import AdvsweepWarning, ConfigError, counted, first_of
+from advsweep.machine import memory_bytes, reserved_variables, usable_cores
 from advsweep.sweep.executors.base import Executor, Handle, Job, Resources
 from advsweep.sweep.executors.devices import (
     VISIBLE,
@@ -20,16 +21,21 @@ from advsweep.sweep.executors.devices import (
     room,
     visible_devices,
 )
+from advsweep.sweep.executors.lock_files import Holder
 from advsweep.sweep.executors.processes import (
     ProcessHandle,
     WorkerPool,
     start_worker,
     worker_environment,
 )
+from advsweep.sweep.executors.reservations import CorePool, all_reserved, reserved_gpu
 from advsweep.sweep.executors.sizes import show_size
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+
+# Time after which a sweep ends whose runs need more GPUs than there are left.
+GONE_SECONDS = 600.0
 
 
 @dataclass(kw_only=True)
@@ -38,6 +44,9 @@ class LocalExecutor(Executor):
 
     A worker trains one run at a time, or several together. Its session keeps Ctrl-C to the parent,
     which stops the workers. Its output goes to `log.txt` in the run's folder, or the first run's.
+
+    GPUs and cores are reserved across processes, so that two sweeps share a machine: a GPU has at
+    most one run, or shares that add up to one; with `jobs: null` runs start on free cores alone.
 
     Workers on CPUs are used again. A worker on GPUs trains one run, as CUDA gives memory back only
     when its process ends; it sees only the GPUs that it is given.
@@ -54,6 +63,13 @@ class LocalExecutor(Executor):
         self._workers = WorkerPool()
         self._devices = DevicePool(0.0)
         self._device_count = 0
+        self._cores = CorePool()
+        # Whether the cores of other sweeps cannot be seen.
+        self._is_apart = False
+        # The kinds of reasons to wait that were said.
+        self._said: set[str] = set()
+        # Since when there are too few GPUs for a run.
+        self._short_since: float | None = None
 
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
         super().prepare(resources, runs)
@@ -92,46 +108,180 @@ class LocalExecutor(Executor):
         return max(1, fitting)
 
     def start(self, job: Job) -> Handle | None:
-        environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
-        if not self.resources.gpus:
-            # A run without GPUs must not take memory on the GPUs of another.
-            return self._workers.start(job, {**environment, VISIBLE: ""})
-        allocation = self._devices.take()
-        if allocation is None:
-            # With a run of ours there, room comes when it ends; else only others can make it.
-            if not self._devices.taken.total():
-                share = f"{min(self.resources.gpus, 1):.0%} of its memory"
-                warnings.warn(
-                    f"no run can start: other processes leave no GPU with {share} free; waiting",
-                    AdvsweepWarning,
-                    stacklevel=2,
-                )
+        if self.resources.gpus:
+            return self._start_on_gpus(job)
+        cores = self._take_cores(only_free=self.chosen_jobs is None)
+        if cores is None:
+            self._say_once("cores", self._cores_in_use)
             return None
-        environment[VISIBLE] = ",".join(allocation.devices)
+        environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
         try:
-            process = start_worker(job, environment, inherited=allocation.reservation.descriptors)
+            # A run without GPUs must not take memory on the GPUs of another.
+            worker = self._workers.start(job, {**environment, VISIBLE: ""})
         except OSError:
             # No handle will ever give them back.
-            self._devices.give_back(allocation)
+            self._cores.give_back(cores)
             raise
-        return DeviceHandle(process, allocation, self._devices)
+        self._cores.describe(cores, _holder(job, worker))
+        return ReservedHandle(worker, partial(self._cores.give_back, cores))
+
+    def _start_on_gpus(self, job: Job) -> Handle | None:
+        allocation = self._devices.take()
+        if allocation is None:
+            self._wait_for_gpus()
+            return None
+        self._short_since = None
+        # Never waits for cores: a GPU without a run costs more than a core with two.
+        cores = self._take_cores(only_free=False) or []
+        environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
+        descriptors = allocation.reservation.descriptors
+        environment |= allocation.variables() | reserved_variables(descriptors)
+        try:
+            worker = ProcessHandle(start_worker(job, environment, inherited=descriptors))
+        except OSError:
+            self._give_back(allocation, cores)
+            raise
+        holder = _holder(job, worker)
+        allocation.reservation.describe(holder)
+        # From now on the run's process has them.
+        allocation.reservation.release()
+        self._cores.describe(cores, holder)
+        return ReservedHandle(
+            worker,
+            partial(self._give_back, allocation, cores),
+            partial(self._lost_devices, allocation),
+        )
+
+    def _give_back(self, allocation: Allocation, cores: Sequence[int]) -> None:
+        self._devices.give_back(allocation)
+        self._cores.give_back(cores)
+
+    def _lost_devices(self, allocation: Allocation) -> str:
+        """Return that devices of a run are gone; empty if they are there."""
+        lost = self._devices.lost(allocation)
+        return f"its GPU is gone: nvidia-smi lists {', '.join(lost)} no longer" if lost else ""
+
+    def _take_cores(self, *, only_free: bool) -> list[int] | None:
+        """Reserve the cores of one more run; return None if it has to wait for them."""
+        try:
+            return self._cores.take(
+                usable_cores(), self.resources.cpus, only_free=only_free and not self._is_apart
+            )
+        except ConfigError as error:
+            if not self._is_apart:
+                _warn(f"{error}; cores are not shared with other sweeps")
+            self._is_apart = True
+            return []
+
+    def _wait_for_gpus(self) -> None:
+        """Say once why no run can start.
+
+        Raises:
+            ConfigError: there are too few GPUs for a run, and have been for a long time.
+        """
+        # With a run of ours there, room comes when it ends; else only others can make it.
+        is_idle = not self._devices.taken.total()
+        if not room(len(self._devices.devices), self.resources.gpus):
+            now = time.monotonic()
+            self._short_since = self._short_since or now
+            self._say_once("few", self._gpus_missing)
+            if is_idle and now - self._short_since > GONE_SECONDS:
+                raise ConfigError(f"{self._gpus_missing()} for {GONE_SECONDS / 60:g} minutes")
+            return
+        self._short_since = None
+        self._say_once("gpus", self._gpus_in_use)
+        if is_idle and "gpus" not in self._said:
+            self._say_once("memory", self._memory_in_use)
+
+    def _gpus_missing(self) -> str:
+        """Return that a run needs more GPUs than there are left."""
+        listed = counted(len(self._devices.devices), "GPU")
+        return f"nvidia-smi lists {listed}, and a run needs {self.resources.gpus:g}"
+
+    def _gpus_in_use(self) -> str:
+        """Return who else has GPUs; empty if nobody has."""
+        holders = [
+            f"{device.name}: {part.holder.describe()}"
+            for device in self._devices.devices
+            for part in reserved_gpu(device.key)
+            if part.holder.parent != os.getpid()
+        ]
+        if not holders:
+            return ""
+        return f"no GPU is free for another run: {first_of(holders, 3, '; ')}"
+
+    def _memory_in_use(self) -> str:
+        """Return that others use the memory of the GPUs."""
+        share = f"{self._devices.share:.0%} of its memory"
+        return f"no run can start: other processes leave no GPU with {share} free"
+
+    def _cores_in_use(self) -> str:
+        """Return who else has cores."""
+        others = [
+            f"{part.what}: {part.holder.describe()}"
+            for part in all_reserved()
+            if part.is_cores and part.holder.parent != os.getpid()
+        ]
+        return (
+            f"other sweeps use cores of this machine ({first_of(others, 3, '; ')}); with --jobs N "
+            "N runs start at once, whatever others use"
+        )
+
+    def _say_once(self, kind: str, reason: Callable[[], str]) -> None:
+        """Say why runs wait, once of each kind of reason."""
+        if kind in self._said:
+            return
+        text = reason()
+        if text:
+            self._said.add(kind)
+            _warn(f"{text}; waiting")
 
     def close(self) -> None:
         self._workers.close()
+        self._cores.close()
+        self._devices.close()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, AdvsweepWarning, stacklevel=3)
+
+
+def _holder(job: Job, worker: ProcessHandle) -> Holder:
+    return Holder.current(pid=worker.process.pid, run=job.run_id, sweep=job.sweep)
 
 
 @dataclass
-class DeviceHandle(ProcessHandle):
-    """A child process on devices that no other run has."""
+class ReservedHandle(Handle):
+    """A worker of this machine with a part of it, which is given back at the job's end.
 
-    process: subprocess.Popen[bytes]
-    allocation: Allocation | None
-    pool: DevicePool
+    Attributes:
+        give_back: called at the end, once.
+        find_fault: returns why the machine is to blame for a failure; empty if it is not.
+    """
+
+    worker: ProcessHandle
+    give_back: Callable[[], None]
+    find_fault: Callable[[], str] = str
+    code: int | None = None
+
+    def pid(self) -> int | None:
+        return self.worker.pid()
 
     def poll(self) -> int | None:
-        code = super().poll()
-        if code is not None and self.allocation is not None:
-            # Not before the process is gone: CUDA frees its memory only then.
-            self.pool.give_back(self.allocation)
-            self.allocation = None
-        return code
+        if self.code is None:
+            self.code = self.worker.poll()
+            if self.code is not None:
+                # Not before the process is gone: CUDA frees its memory only then.
+                self.give_back()
+        return self.code
+
+    def stop(self) -> None:
+        if self.poll() is None:
+            self.worker.stop()
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            self.worker.kill()
+
+    def machine_fault(self) -> str:
+        return self.find_fault()

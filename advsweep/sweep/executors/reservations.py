@@ -1,101 +1,310 @@
-"""Shares of GPUs, reserved across the processes of this machine.
+"""Shares of GPUs and cores, reserved across the processes of this machine.
 
 Two sweeps that count only what they gave out themselves would put two runs on one GPU: of other
 processes nvidia-smi tells the memory that is in use, which a training takes up to a minute to fill.
-Here each device has a file, and a run that gets a share of it locks that share of the file's bytes.
-The lock belongs to the open file, which the run's process has too: it is there until both the
-scheduler and the run are gone, and the kernel frees it at once, however they end.
+Here each GPU has a file of locks (`lock_files`), and a run that gets a share of it locks that share
+of the file's bytes. The file is handed to the run's process and closed here, so that the GPU is
+reserved as long as that process lives and no longer, whatever becomes of the sweep.
 
-The files lie in /tmp/advsweep-UID, or `$ADVSWEEP_RUNTIME`, which is the same for a shell and for
-cron: sweeps of other users are not seen.
+Cores are reserved by the process that starts the runs, while they last: to have one too few for a
+moment harms nobody.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
+import itertools
 import re
-import struct
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from advsweep.errors import ConfigError
-from advsweep.local_files import FILE_MODE, make_private_folder
+from advsweep.errors import counted
+from advsweep.sweep.executors.lock_files import (
+    Holder,
+    LockFile,
+    has_locks,
+    lock_files,
+    locked_parts,
+)
 
-# Bytes of a device's file that stand for the whole device.
+# Bytes of a GPU's file that stand for the whole GPU.
 _WHOLE = 1000
 
+_CORES = "cores"
+# In the file of cores the first bytes are cores, by their numbers. In every file each command that
+# wants a part locks one of the bytes from here, and one of the bytes behind them while it waits.
+_COMMANDS = 8192
+_MOST_COMMANDS = 1024
+_WAITING = _COMMANDS + _MOST_COMMANDS
+
+_ROUNDING = 1e-9
 _NO_NAME = re.compile(r"[^\w.-]")
 
 
-class Reservation:
-    """Shares of devices that a run has; `descriptors` keep them and are handed to its process."""
+@dataclass(frozen=True)
+class Reserved:
+    """A part of the machine that somebody has.
 
-    def __init__(self, descriptors: Sequence[int]) -> None:
-        self.descriptors = tuple(descriptors)
+    Attributes:
+        resource: the UUID or the name of a GPU, or `cores`.
+        amount: the share of a GPU, or a number of cores.
+    """
+
+    resource: str
+    amount: float
+    holder: Holder
+
+    @property
+    def is_cores(self) -> bool:
+        return self.resource == _CORES
+
+    @property
+    def what(self) -> str:
+        """The part in words."""
+        if self.is_cores:
+            return counted(int(self.amount), "core")
+        return self.resource if self.amount == 1 else f"{self.amount:.3g} of {self.resource}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return it in JSON types."""
+        holder = self.holder
+        return {
+            "resource": self.resource,
+            "amount": self.amount,
+            "run": holder.run,
+            "sweep": holder.sweep or None,
+            "pid": holder.pid,
+            "user": holder.user,
+            "since": datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds"),
+        }
+
+
+class Reservation:
+    """Shares of GPUs that a run has; `descriptors` keep them and are handed to its process."""
+
+    def __init__(self) -> None:
+        # Files, with the first byte that is locked in each.
+        self._locks: list[tuple[LockFile, int]] = []
+
+    def add(self, device: str, share: float) -> bool:
+        """Reserve a share of a GPU as well; return whether there was so much left.
+
+        Args:
+            device: its UUID, or another name that means the same GPU in every process.
+            share: above 0 and at most 1.
+
+        Raises:
+            ConfigError: the file of locks cannot be used.
+        """
+        if not has_locks():
+            return True
+        file = LockFile(_file_name(device))
+        size = max(1, int(_WHOLE * share))
+        start = 0
+        while start + size <= _WHOLE:
+            if file.lock(start, size):
+                self._locks.append((file, start))
+                return True
+            # None: another process has just freed it.
+            start = file.end_of_lock(start, size) or start
+        file.close()
+        return False
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The open files."""
+        return tuple(file.descriptor for file, _ in self._locks)
+
+    def describe(self, holder: Holder) -> None:
+        """Say whose they are."""
+        for file, start in self._locks:
+            file.write_record(start, holder)
 
     def release(self) -> None:
-        """Close this process's descriptors; the run's own process may still have them."""
-        for descriptor in self.descriptors:
-            os.close(descriptor)
-        self.descriptors = ()
+        """Close this process's files; the run's own process may still have them."""
+        for file, _ in self._locks:
+            file.close()
+        self._locks = []
 
 
-def reserve(devices: Sequence[str], share: float) -> Reservation | None:
-    """Reserve a share of each of some devices; return None if one has too little left.
-
-    Args:
-        devices: their UUIDs, or other names that mean the same device in every process.
-        share: of each device, above 0 and at most 1.
-    """
-    descriptors: list[int] = []
-    for device in devices:
-        descriptor = _lock_share(device, share)
-        if descriptor is None:
-            Reservation(descriptors).release()
-            return None
-        descriptors.append(descriptor)
-    return Reservation(descriptors)
-
-
-def _lock_share(device: str, share: float) -> int | None:
-    """Return an open file with a lock on a share of the device; None if there is none left."""
-    folder = _folder()
+def _file_name(resource: str) -> str:
     # A name of nvidia-smi or of the environment is no path.
-    path = folder / f"{_NO_NAME.sub('_', device)}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
-    size = int(_WHOLE * share)
-    for part in range(_WHOLE // size):
-        if _lock_bytes(descriptor, start=part * size, length=size):
-            return descriptor
-    os.close(descriptor)
+    return _NO_NAME.sub("_", resource)
+
+
+class Turns:
+    """Lets commands take turns at a part of this machine that several want.
+
+    While another command waits, none takes more than its part: runs that end make room for the
+    other's then.
+    """
+
+    def __init__(self, file: LockFile) -> None:
+        self._file = file
+        self._waiting: int | None = None
+        _lock_any(file, _COMMANDS)
+
+    def have_come(self, held: float, wanted: float, total: float) -> bool:
+        """Return whether this command may take more.
+
+        Args:
+            held: what it has.
+            wanted: what it would take.
+            total: what there is for all commands.
+        """
+        if not self._file.is_locked(_WAITING, _MOST_COMMANDS):
+            return True
+        bytes_of_commands = range(_COMMANDS, _COMMANDS + _MOST_COMMANDS)
+        others = sum(self._file.is_locked(byte) for byte in bytes_of_commands)
+        return held + wanted <= total / (1 + others) + _ROUNDING
+
+    def wait(self) -> None:
+        """Tell others that this command waits."""
+        if self._waiting is None:
+            self._waiting = _lock_any(self._file, _WAITING)
+
+    def stop_waiting(self) -> None:
+        """Tell others that it has what it needs."""
+        if self._waiting is not None:
+            self._file.unlock(self._waiting)
+        self._waiting = None
+
+
+def _lock_any(file: LockFile, first: int) -> int | None:
+    """Lock one of the bytes for commands; return which, None if all are taken."""
+    for byte in range(first, first + _MOST_COMMANDS):
+        if file.lock(byte):
+            return byte
     return None
 
 
-def _folder() -> Path:
-    """Make and return the folder of the devices' files.
+class GpuTurns:
+    """The turns of this command at each of its GPUs."""
 
-    Raises:
-        ConfigError: another user has made it.
+    def __init__(self) -> None:
+        self._files: dict[str, LockFile] = {}
+        self._turns: dict[str, Turns] = {}
+
+    def of(self, device: str) -> Turns | None:
+        """Return the turns at a GPU; None where nothing is reserved.
+
+        Raises:
+            ConfigError: the file of locks cannot be used.
+        """
+        if not has_locks():
+            return None
+        if device not in self._turns:
+            file = self._files[device] = LockFile(_file_name(device))
+            self._turns[device] = Turns(file)
+        return self._turns[device]
+
+    def close(self) -> None:
+        """Leave the turns to others."""
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+        self._turns = {}
+
+
+class CorePool:
+    """The cores that the runs of this process have, reserved across processes.
+
+    A command that leaves the number of runs to us takes free cores alone, in turns with others.
+    Its first run starts in any case.
     """
-    named = os.environ.get("ADVSWEEP_RUNTIME")
-    folder = Path(named) if named else Path("/tmp", f"advsweep-{os.getuid()}")
-    make_private_folder(folder)
-    if folder.stat().st_uid != os.getuid():
-        raise ConfigError(
-            f"{folder}: expected a folder of this user for the locks of GPUs, got another's; name "
-            "one with ADVSWEEP_RUNTIME=DIR"
-        )
-    return folder
+
+    def __init__(self) -> None:
+        self._file: LockFile | None = None
+        self._turns: Turns | None = None
+        self._held: set[int] = set()
+        self._runs = 0
+
+    def take(self, cores: Sequence[int], number: int, *, only_free: bool) -> list[int] | None:
+        """Take a number of some cores; return those that could be locked.
+
+        Args:
+            only_free: return None if fewer are free, or it is another command's turn.
+
+        Raises:
+            ConfigError: the file of locks cannot be used.
+        """
+        if not has_locks():
+            return []
+        file, turns = self._open()
+        taken: list[int] = []
+        must_fit = only_free and self._runs > 0
+        if not must_fit or turns.have_come(len(self._held), number, len(cores)):
+            free = (core for core in cores if core not in self._held and core < _COMMANDS)
+            taken = list(itertools.islice(filter(file.lock, free), number))
+        if must_fit and len(taken) < number:
+            self._unlock(file, taken)
+            turns.wait()
+            return None
+        turns.stop_waiting()
+        self._runs += 1
+        self._held.update(taken)
+        return taken
+
+    def describe(self, cores: Sequence[int], holder: Holder) -> None:
+        """Say whose some cores are."""
+        if self._file is not None:
+            for core in cores:
+                self._file.write_record(core, holder)
+
+    def give_back(self, cores: Sequence[int]) -> None:
+        """Take cores back from a run."""
+        if self._file is None:
+            return  # all are given back already
+        self._unlock(self._file, cores)
+        self._held.difference_update(cores)
+        self._runs -= 1
+
+    def close(self) -> None:
+        """Give all cores back."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._turns = None
+        self._held = set()
+        self._runs = 0
+
+    def _open(self) -> tuple[LockFile, Turns]:
+        if self._file is None or self._turns is None:
+            self._file = LockFile(_CORES)
+            self._turns = Turns(self._file)
+        return self._file, self._turns
+
+    @staticmethod
+    def _unlock(file: LockFile, cores: Sequence[int]) -> None:
+        for core in cores:
+            file.unlock(core)
 
 
-def _lock_bytes(descriptor: int, *, start: int, length: int) -> bool:
-    """Try to lock a range of a file for all who have this open file; return whether it worked."""
-    # `struct flock`: type, whence, start, length and process. Python's own `fcntl.lockf` makes
-    # locks of a process, which a run would not inherit.
-    request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+def reserved_gpu(device: str) -> list[Reserved]:
+    """Return who has shares of a GPU."""
+    return [part for part in all_reserved() if part.resource == _file_name(device)]
+
+
+def all_reserved() -> list[Reserved]:
+    """Return who has what of this machine, GPUs first."""
+    if not has_locks():
+        return []
+    parts: list[Reserved] = []
+    cores: list[Reserved] = []
+    for path in lock_files():
+        if path.stem == _CORES:
+            cores = _reserved_cores(path)
+            continue
+        for _, length, holder in locked_parts(path, _WHOLE, single=False):
+            parts.append(Reserved(path.stem, length / _WHOLE, holder))
+    return [*parts, *cores]
+
+
+def _reserved_cores(path: Path) -> list[Reserved]:
+    """Return how many cores each holder has."""
+    parts = locked_parts(path, _COMMANDS, single=True)
+    numbers = Counter(holder for _, _, holder in parts)
+    return [Reserved(_CORES, number, holder) for holder, number in numbers.items()]

@@ -56,7 +56,7 @@ def execute(
     scheduler = Scheduler(
         store=store,
         executor=plan.executor,
-        slots=jobs or plan.executor.capacity(),
+        slots=plan.executor.slots(jobs),
         on_event=on_event,
         policy=policy,
         runs=schedule_runs(plan, store, force=force),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from advsweep.errors import StoreError
-from advsweep.store import Owner, Status
+from advsweep.store import Failure, Owner, Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.sweep import events
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
 
 POLL_SECONDS = 0.05
+# Interval at which runs are offered again that the executor had no room for.
+ROOM_SECONDS = 0.5
 # Interval at which the scheduler reads the store: runs of other processes, lost leases.
 STORE_SECONDS = 1.0
 
@@ -99,6 +101,7 @@ class Scheduler:
         self._failures = 0
         self._stop_requests = 0
         self._store_read = 0.0
+        self._next_offer = 0.0
 
     def result(self) -> SweepResult:
         """Return the result so far."""
@@ -236,11 +239,11 @@ class Scheduler:
         for scheduled, paused in self._states.having(Paused).items():
             if paused.until <= now:
                 self._states.set(scheduled, Queued())
-        while self._free_slots > 0:
+        while self._free_slots > 0 and now >= self._next_offer:
             if not self._states.count(Queued) and not self._take_from_source():
                 return
             if not self._start_next():
-                return
+                self._next_offer = now + ROOM_SECONDS
 
     def _take_from_source(self) -> bool:
         """Queue a further run of the source; return False if it has none now."""
@@ -306,6 +309,7 @@ class Scheduler:
             directory=first_record.directory,
             evaluations=first.evaluations(first_record),
             others=tuple(scheduled.run_id for scheduled, _ in others),
+            sweep=first_record.sweeps[0] if first_record.sweeps else "",
         )
         try:
             handle = self.executor.start(job)
@@ -334,6 +338,7 @@ class Scheduler:
             if code is None:
                 continue
             self._workers.remove(worker)
+            self._next_offer = 0.0
             runs = self._runs_of(worker)
             for scheduled, record in zip(runs, self._records(runs), strict=True):
                 self._handle_end(scheduled, record, worker, code)
@@ -348,9 +353,12 @@ class Scheduler:
     ) -> None:
         """Handle the end of a run's worker, or of the run within its stack."""
         killed_by_kernel = self._kernel_kills.have_happened()
+        cause = worker.cause or cause_of_exit(code, killed_by_kernel=killed_by_kernel)
+        fault = worker.handle.machine_fault() if code not in events.REUSABLE else ""
         exit = Exit(
             kind=ExitKind.of_code(code),
-            cause=worker.cause or cause_of_exit(code, killed_by_kernel=killed_by_kernel),
+            cause=FailureCause(Failure.KILLED, fault) if fault else cause,
+            is_machine_fault=bool(fault),
             is_stack=worker.is_stack,
             is_limit=worker.cause is not None,
             is_stop=self._stopping,

@@ -107,6 +107,8 @@ class Exit:
         is_stack: whether it was started with several runs.
         is_limit: whether the scheduler ended it, for its time limit or its silence.
         is_stop: whether the scheduler is stopping all workers.
+        is_machine_fault: whether `cause` is a fault of the machine, which counts more than what
+            the worker recorded.
     """
 
     kind: ExitKind
@@ -114,6 +116,7 @@ class Exit:
     is_stack: bool = False
     is_limit: bool = False
     is_stop: bool = False
+    is_machine_fault: bool = False
 
 
 def judge_start(record: RunRecord, *, is_complete: bool) -> Verdict:
@@ -185,7 +188,7 @@ def _judge_recorded_end(record: RunRecord, exit: Exit, *, is_complete: bool) -> 
         case Status.PRUNED:
             return End(EventKind.PRUNED, record.error or "")
         case Status.FAILED:
-            return Fail(recorded_cause(record))
+            return Fail(exit.cause if exit.is_machine_fault else recorded_cause(record))
         case Status.INTERRUPTED if _was_interrupted(record, exit):
             return End(EventKind.INTERRUPTED, record.error or "")
     return None

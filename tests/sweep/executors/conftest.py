@@ -55,12 +55,6 @@ def stand_in(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(script))
 
 
-@pytest.fixture(autouse=True)
-def runtime_folder(tmp_path, monkeypatch):
-    """Locks of GPUs for the test alone."""
-    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(tmp_path / "runtime"))
-
-
 @pytest.fixture
 def free_memory(tmp_path, monkeypatch):
     """Two GPUs as nvidia-smi tells; sets how many MiB are free of the first."""

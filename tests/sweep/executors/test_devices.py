@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
 
+from advsweep.errors import AdvsweepWarning
 from advsweep.sweep.executors import devices as device_module
 from advsweep.sweep.executors.devices import (
     Device,
@@ -14,7 +16,8 @@ from advsweep.sweep.executors.devices import (
     select,
     visible_devices,
 )
-from advsweep.sweep.executors.reservations import reserve
+from advsweep.sweep.executors.lock_files import Holder, LockFile
+from advsweep.sweep.executors.reservations import Reservation, all_reserved, reserved_gpu
 
 GPUS_HERE = [Device("GPU-1111", 40960, 40327), Device("GPU-2222", 40960), Device("GPU-5555")]
 
@@ -55,10 +58,11 @@ def test_a_share_is_of_memory_that_is_free_whoever_has_the_rest(monkeypatch):
         pool = DevicePool(gpus)
         pool.taken.update(taken)
         allocation = pool.take()
+        pool.close()
         if allocation is None:
             return None
         pool.give_back(allocation)
-        return allocation.devices
+        return tuple(allocation.keys)
 
     # Half of 40,960 MiB less the tenth that may be gone are 18,432 MiB.
     assert take(0.5, a100("0", free=18432)) == ("0",)
@@ -89,7 +93,7 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
     for _ in range(2):
         allocation = books.take()
         assert allocation is not None
-        assert allocation.devices == ("0",)
+        assert allocation.keys == ["0"]
         assert books.taken.total() == 1
         books.give_back(allocation)
     monkeypatch.setattr("advsweep.sweep.executors.devices.MEMORY_SECONDS", 0.0)
@@ -101,48 +105,134 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch):
 
 def test_no_device_has_two_runs_of_two_sweeps(monkeypatch):
     monkeypatch.setattr(device_module, "visible_devices", lambda: [a100("GPU-1"), a100("GPU-2")])
-    one, other = DevicePool(1), DevicePool(1)
-    first, second = one.take(), other.take()
+    one = DevicePool(1)
+    other = DevicePool(1)
+    first = one.take()
+    second = other.take()
     assert first is not None
     assert second is not None
-    assert {*first.devices, *second.devices} == {"GPU-1", "GPU-2"}
+    assert {*first.keys, *second.keys} == {"GPU-1", "GPU-2"}
     assert one.take() is other.take() is None
     other.give_back(second)
-    again = one.take()
+    again = other.take()
     assert again is not None
-    assert again.devices == second.devices
+    assert again.keys == second.keys
+
+
+def test_a_sweep_that_has_its_part_leaves_the_next_device_to_one_that_waits(monkeypatch):
+    monkeypatch.setattr(device_module, "visible_devices", lambda: [a100("GPU-1"), a100("GPU-2")])
+    one = DevicePool(1)
+    taken = [one.take(), one.take()]
+    assert None not in taken
+    other = DevicePool(1)
+    assert other.take() is None
+    one.give_back(taken[0])
+    assert one.take() is None
+    assert other.take() is not None
+    # Now each has one, and nobody takes the other's.
+    one.give_back(taken[1])
+    assert one.take() is not None
+
+
+def test_a_sweep_that_is_gone_waits_no_longer(monkeypatch):
+    monkeypatch.setattr(device_module, "visible_devices", lambda: [a100("GPU-1"), a100("GPU-2")])
+    one = DevicePool(1)
+    taken = [one.take(), one.take()]
+    other = DevicePool(1)
+    assert other.take() is None
+    other.close()
+    one.give_back(taken[0])
+    assert one.take() is not None
 
 
 def test_an_index_is_the_device_that_it_names(monkeypatch):
     monkeypatch.setattr(device_module, "visible_devices", lambda: [Device("0", uuid="GPU-7")])
-    assert DevicePool(1).take() is not None
-    assert reserve(["GPU-7"], 0.1) is None
+    allocation = DevicePool(1).take()
+    assert allocation is not None
+    assert allocation.variables() == {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    assert not Reservation().add("GPU-7", 0.1)
 
 
-@pytest.mark.parametrize(("share", "fits"), [(1.0, 1), (0.5, 2), (1 / 3, 3), (0.3, 3), (0.1, 10)])
+def test_a_device_that_is_gone_is_told_once_and_is_to_blame(monkeypatch):
+    listed = [a100("GPU-1"), a100("GPU-2")]
+    monkeypatch.setattr(device_module, "visible_devices", lambda: list(listed))
+    monkeypatch.setattr(device_module, "MEMORY_SECONDS", 0.0)
+    pool = DevicePool(1)
+    first = pool.take()
+    second = pool.take()
+    assert first is not None
+    assert second is not None
+    assert pool.lost(first) == []
+    del listed[0]
+    with pytest.warns(AdvsweepWarning, match="GPU-1: nvidia-smi lists it no longer; 1 GPU left"):
+        assert pool.lost(first) == ["GPU-1"]
+    assert pool.lost(second) == []
+    pool.give_back(first)
+    assert pool.take() is None
+    listed.insert(0, a100("GPU-1"))
+    again = pool.take()
+    assert again is not None
+    assert again.keys == ["GPU-1"]
+
+
+@pytest.mark.parametrize(
+    ("share", "fits"), [(1.0, 1), (0.5, 2), (1 / 3, 3), (0.3, 3), (0.1, 10), (1e-5, 1000)]
+)
 def test_shares_of_a_device_never_exceed_it(share, fits):
-    held = [reserve(["GPU-3"], share) for _ in range(fits + 1)]
-    assert all(held[:fits])
-    assert held[fits] is None
-    assert reserve(["GPU-4", "GPU-3"], 1.0) is None
-    # What was reserved before the one that failed is free again.
-    assert reserve(["GPU-4"], 1.0) is not None
+    held = [Reservation() for _ in range(fits + 1)]
+    assert all(each.add("GPU-3", share) for each in held[:fits])
+    assert not held[fits].add("GPU-3", share)
+    for each in held:
+        each.release()
+    assert held[fits].add("GPU-3", 1.0)
+
+
+def test_different_shares_of_a_device_never_exceed_it():
+    shares = [0.5, 0.3, 0.2, 0.1]
+    assert [Reservation().add("GPU-3", share) for share in shares] == [True, True, True, False]
 
 
 def test_a_reservation_lasts_as_long_as_the_run_and_no_longer():
     """A scheduler that is killed leaves a run for a moment; a run that is killed leaves nothing."""
-    reservation = reserve(["GPU-5"], 1.0)
-    assert reservation is not None
+    reservation = Reservation()
+    assert reservation.add("GPU-5", 1.0)
     run = subprocess.Popen(
         ["sleep", "100"], pass_fds=reservation.descriptors, stdin=subprocess.DEVNULL
     )
+    reservation.describe(Holder.current(pid=run.pid, run=7, sweep="demo"))
     reservation.release()
-    assert reserve(["GPU-5"], 0.2) is None
+    assert not Reservation().add("GPU-5", 0.2)
+    [part] = reserved_gpu("GPU-5")
+    assert (part.what, part.holder.pid, part.holder.parent) == ("GPU-5", run.pid, os.getpid())
+    assert part.holder.describe().startswith(f"run 7 of sweep demo (pid {run.pid}, ")
     run.kill()
     run.wait()
-    assert reserve(["GPU-5"], 1.0) is not None
+    assert reserved_gpu("GPU-5") == []
+    assert Reservation().add("GPU-5", 1.0)
 
 
-def test_a_name_is_no_path(tmp_path):
-    assert reserve(["../../evil/GPU"], 1.0) is not None
-    assert [path.name for path in (tmp_path / "runtime").iterdir()] == [".._.._evil_GPU.lock"]
+def test_a_share_is_told_with_the_one_who_has_it():
+    kept = []
+    for run, share in ((1, 0.25), (2, 0.5)):
+        reservation = Reservation()
+        assert reservation.add("GPU-6", share)
+        reservation.describe(Holder.current(pid=100 + run, run=run, sweep="é" * 300))
+        kept.append(reservation)
+    assert [(part.what, part.holder.run) for part in reserved_gpu("GPU-6")] == [
+        ("0.25 of GPU-6", 1),
+        ("0.5 of GPU-6", 2),
+    ]
+    [first, _] = all_reserved()
+    assert first.plain()["sweep"] == "é" * 80
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"\xff", b'{"pid": "x"}', b"[" * 250])
+def test_a_record_of_anybody_is_only_read(text):
+    file = LockFile("GPU-8")
+    assert file.lock(0, 1000)
+    assert reserved_gpu("GPU-8")[0].holder.describe() == "a process without a record"
+    os.pwrite(file.descriptor, text.ljust(256), 1 << 16)
+    assert reserved_gpu("GPU-8")[0].holder.describe() == "a process without a record"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +17,13 @@ from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.executors.lock_files import Holder
+from advsweep.sweep.executors.reservations import (
+    CorePool,
+    Reservation,
+    all_reserved,
+    reserved_gpu,
+)
 from advsweep.sweep.executors.sizes import show_size
 from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.execute import execute
@@ -138,6 +146,87 @@ def test_runs_wait_for_memory_that_others_have(executor, job, free_memory, monke
         assert local.start(job(1)) is None
     free_memory(40000)
     end_of(local.start(job(1)))
+
+
+@pytest.mark.usefixtures("stand_in", "free_memory")
+def test_a_sweep_says_once_who_has_the_gpus_and_takes_one_when_it_is_free(
+    executor, job, monkeypatch
+):
+    monkeypatch.setattr("advsweep.sweep.executors.devices.MEMORY_SECONDS", 0.0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    other = Reservation()
+    assert other.add("GPU-bbbb", 0.5)
+    other.describe(Holder(pid=77, parent=76, uid=os.getuid(), run=3, sweep="demo", since=0.0))
+    local = executor(Resources(gpus=1))
+    message = r"no GPU is free for another run: 1: run 3 of sweep demo \(pid 77, "
+    with pytest.warns(AdvsweepWarning, match=message):
+        assert local.start(job(1)) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert local.start(job(1)) is None
+    other.release()
+    assert end_of(local.start(job(1))) == 12
+
+
+@pytest.mark.usefixtures("stand_in", "free_memory")
+def test_the_process_of_a_run_keeps_its_gpu_and_cores_are_given_back(executor, job, monkeypatch):
+    monkeypatch.setenv("DOES", "stay")
+    local = executor(Resources(gpus=1, cpus=1))
+    handle = local.start(job(1))
+    assert handle is not None
+    told_of = {part.what: part.holder for part in all_reserved()}
+    assert {*told_of} == {"GPU-aaaa", "1 core"}
+    assert {holder.pid for holder in told_of.values()} == {handle.pid()}
+    # Nothing here asks whether the run still lives.
+    os.kill(handle.pid(), signal.SIGKILL)
+    wait_until(lambda: not reserved_gpu("GPU-aaaa"))
+    assert end_of(handle) == -signal.SIGKILL
+    assert all_reserved() == []
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_cores_of_others_are_left_to_them_unless_the_user_says_how_many_runs(executor, job):
+    others = CorePool()
+    assert others.take(CORES, len(CORES), only_free=False) == CORES
+    local = executor()
+    first = local.start(job(1))
+    with pytest.warns(AdvsweepWarning, match="--jobs N N runs start at once"):
+        assert local.start(job(2)) is None
+    assert end_of(first) == 0
+    assert end_of(local.start(job(2))) == 0
+    insisting = executor()
+    assert insisting.slots(3) == 3
+    handles = [insisting.start(job(run_id)) for run_id in (3, 4, 5)]
+    assert [end_of(handle) for handle in handles] == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_without_a_place_for_locks_runs_start_as_if_alone(executor, job, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(tmp_path / "file"))
+    local = executor()
+    with pytest.warns(AdvsweepWarning, match="cores are not shared with other sweeps"):
+        assert end_of(local.start(job(1))) == 0
+    assert end_of(local.start(job(2))) == 0
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_gpu_that_vanishes_is_a_fault_of_the_machine(
+    executor, job, free_memory, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("advsweep.sweep.executors.devices.MEMORY_SECONDS", 0.0)
+    local = executor(Resources(gpus=2))
+    handle = local.start(job(1))
+    assert end_of(handle) == 12
+    assert handle.machine_fault() == ""
+    (tmp_path / "smi" / "nvidia-smi").write_text('#!/bin/sh\necho "GPU-bbbb, 40960, 40000"\n')
+    with pytest.warns(AdvsweepWarning, match="GPU-aaaa: nvidia-smi lists it no longer"):
+        assert handle.machine_fault() == "its GPU is gone: nvidia-smi lists GPU-aaaa no longer"
+    with pytest.warns(AdvsweepWarning, match="lists 1 GPU, and a run needs 2; waiting"):
+        assert local.start(job(2)) is None
+    monkeypatch.setattr("advsweep.sweep.executors.local.GONE_SECONDS", 0.0)
+    with pytest.raises(ConfigError, match="lists 1 GPU, and a run needs 2 for 0 minutes"):
+        local.start(job(2))
 
 
 @pytest.mark.parametrize(

@@ -248,3 +248,10 @@ def test_what_the_record_of_a_run_means_before_its_start_and_while_it_waits(row:
     assert judged == VERDICTS[asked]
     judged = judge_waiting(record(status), is_complete=is_complete)
     assert judged == VERDICTS[waiting]
+
+
+def test_a_fault_of_the_machine_counts_more_than_what_the_run_recorded():
+    gone = FailureCause(Failure.KILLED, "its GPU is gone")
+    exit = Exit(kind=ExitKind.FAILED, cause=gone, is_machine_fault=True)
+    failed = record(Status.FAILED)
+    assert judge_exit(failed, exit, has_ended=True, is_complete=False) == Fail(gone)

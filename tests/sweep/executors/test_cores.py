@@ -1,0 +1,152 @@
+"""Cores that commands share: who has how many, and who waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.sweep.executors import lock_files
+from advsweep.sweep.executors.lock_files import Holder, LockFile
+from advsweep.sweep.executors.reservations import CorePool, Reservation, all_reserved
+
+CORES = range(4)
+
+
+def take(pool, number=1, only_free=True):
+    return pool.take(CORES, number, only_free=only_free)
+
+
+def test_a_command_takes_what_is_free_and_one_run_in_any_case():
+    one = CorePool()
+    other = CorePool()
+    assert [take(one) for _ in range(5)] == [[0], [1], [2], [3], None]
+    assert [take(other), take(other)] == [[], None]
+    one.give_back([2])
+    assert take(other) == [2]
+
+
+def test_a_chosen_number_of_runs_starts_whatever_others_have():
+    one = CorePool()
+    other = CorePool()
+    assert take(one, 3) == [0, 1, 2]
+    assert [take(other, 2, only_free=False) for _ in range(3)] == [[3], [], []]
+
+
+def test_commands_come_to_equal_parts():
+    one = CorePool()
+    other = CorePool()
+    held = {one: [], other: []}
+    for pool in (one, one, one, one, other):
+        held[pool].append(take(pool))
+    for _ in range(6):
+        # A run of the first ends, and both ask for a core, the first one first.
+        one.give_back(held[one].pop())
+        for pool in (one, other):
+            cores = take(pool)
+            if cores is not None:
+                held[pool].append(cores)
+    # The other's first run has no core of its own.
+    assert [len(held[one]), len(held[other])] == [2, 3]
+    # Who does not wait leaves the cores to others.
+    other.close()
+    assert [len(take(one) or ()) for _ in range(3)] == [1, 1, 0]
+
+
+def test_the_cores_of_a_run_are_told_together_and_are_free_after_a_kill():
+    script = (
+        "import os, sys, time\n"
+        "from advsweep.sweep.executors.lock_files import Holder\n"
+        "from advsweep.sweep.executors.reservations import CorePool\n"
+        "pool = CorePool()\n"
+        "for run in (1, 2):\n"
+        "    cores = pool.take(range(4), 2, only_free=True)\n"
+        "    pool.describe(cores, Holder.current(pid=run, run=run, sweep='demo'))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        told = [(part.what, part.holder.run, part.holder.parent) for part in all_reserved()]
+        assert told == [("2 cores", 1, process.pid), ("2 cores", 2, process.pid)]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert all_reserved() == []
+    assert take(CorePool(), 4) == [0, 1, 2, 3]
+
+
+# The folder
+
+
+def make_shared(path, monkeypatch):
+    monkeypatch.delenv("ADVSWEEP_RUNTIME")
+    monkeypatch.setattr(lock_files, "SHARED_FOLDER", path)
+
+
+def test_all_users_share_a_folder_like_that_of_temporary_files(tmp_path, monkeypatch):
+    folder = tmp_path / "shared"
+    make_shared(folder, monkeypatch)
+    mask = os.umask(0o077)
+    try:
+        LockFile("GPU-1").close()
+    finally:
+        os.umask(mask)
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    assert (folder / "GPU-1.lock").stat().st_mode & 0o777 == 0o666
+
+
+def test_a_folder_of_ones_own_stays_private(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(tmp_path / "mine"))
+    LockFile("GPU-1").close()
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "mine" / "GPU-1.lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_is_not_followed(tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "shared"
+    make_shared(folder, monkeypatch)
+    LockFile("GPU-1").close()
+    (folder / "GPU-2.lock").symlink_to(victim)
+    (folder / "GPU-3.lock").hardlink_to(victim)
+    os.mkfifo(folder / "GPU-4.lock")
+    for name in ("GPU-2", "GPU-3", "GPU-4"):
+        with pytest.raises(ConfigError, match="name a folder with ADVSWEEP_RUNTIME=DIR"):
+            LockFile(name)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(lock_files, "SHARED_FOLDER", tmp_path / "link")
+    with pytest.raises(ConfigError, match="ADVSWEEP_RUNTIME"):
+        LockFile("GPU-1")
+    assert victim.read_text() == "precious"
+
+
+def test_a_file_that_was_removed_is_made_anew(tmp_path, monkeypatch):
+    folder = tmp_path / "mine"
+    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(folder))
+    first = LockFile("GPU-1")
+    assert first.lock(0)
+    (folder / "GPU-1.lock").unlink()
+    assert LockFile("GPU-1").lock(0)
+
+
+def test_a_name_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(tmp_path / "mine"))
+    assert Reservation().add("../../evil/GPU", 1.0)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [".._.._evil_GPU.lock"]
+
+
+def test_records_fit_beside_each_other():
+    file = LockFile("cores")
+    holder = Holder.current(pid=2**31, run=2**40, sweep="\n" * 90)
+    for core in (0, 1):
+        assert file.lock(core)
+        file.write_record(core, holder)
+    assert [(part.what, part.holder.pid) for part in all_reserved()] == [("2 cores", 2**31)]
