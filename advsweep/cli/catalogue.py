@@ -13,7 +13,7 @@ from advsweep.cli.output import print_listing, warn
 from advsweep.components import Component, parameters
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.space import Race, Tune
-from advsweep.errors import AdvsweepWarning, PluginError, UnknownNameError, nearest
+from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
 from advsweep.estimators import ESTIMATORS
 from advsweep.logs import READERS
 from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
@@ -110,11 +110,22 @@ def print_members(records: Records, how: options.ListFormat) -> None:
 
 
 def list_members(groups: ConfigGroups, group: str, names: Iterable[str]) -> Records:
-    """Return members of a group with what they set and a description."""
-    return [_member_record(groups, group, name) for name in names]
+    """Return the record of each member of a group; warn of a member whose file is broken."""
+    records = []
+    for name in names:
+        try:
+            records.append(member_record(groups, group, name))
+        except ConfigError as error:  # must not hide the others
+            warn(str(error))
+    return records
 
 
-def _member_record(groups: ConfigGroups, group: str, name: str) -> dict[str, Any]:
+def member_record(groups: ConfigGroups, group: str, name: str) -> dict[str, Any]:
+    """Return what a member of a group sets, and its description.
+
+    Raises:
+        ConfigError: its file cannot be read, or does not fit the others.
+    """
     record: dict[str, Any] = {"name": name}
     cls: type[Component] | None = None
     if group not in PRESETS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,7 +16,14 @@ from typing import Any, Self
 
 from advsweep.components import Plain, fields_of
 from advsweep.config.hydra_private import hydra_for
-from advsweep.errors import ConfigError, PluginError, UnknownNameError, nearest, reason_of
+from advsweep.errors import (
+    AdvsweepWarning,
+    ConfigError,
+    PluginError,
+    UnknownNameError,
+    nearest,
+    reason_of,
+)
 from advsweep.names import YAML_SUFFIXES
 from advsweep.registry import Registry
 from advsweep.yaml_files import (
@@ -293,8 +301,18 @@ class ConfigGroups:
         return " ".join(self._description(group, name).split())
 
     def _description(self, group: str, name: str) -> str:
-        text = self._content(group, name).get(DESCRIPTION)
-        return text if isinstance(text, str) else ""
+        content = self._content(group, name)
+        text = content.get(DESCRIPTION)
+        if isinstance(text, str):
+            return text
+        if text is not None and not self._is_field(group, content):
+            path = self._member_file(group, name)
+            warnings.warn(
+                f"{path}: {DESCRIPTION}: expected a text, got {kind_of(text)}",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
+        return ""
 
     def _content(self, group: str, name: str) -> Plain:
         """Return what a member's own file holds; empty without a file or keys."""
@@ -379,22 +397,23 @@ class ConfigGroups:
         return list(files)
 
     def _drop_description(self, group: str, node: Any) -> None:
-        """Take a member's description off its node, unless its component has such a field.
+        """Take a member's description off its node, unless its component has such a field."""
+        if isinstance(node, dict) and DESCRIPTION in node and not self._is_field(group, node):
+            del node[DESCRIPTION]
+
+    def _is_field(self, group: str, node: Plain) -> bool:
+        """Whether the description in a node is a field of the component that the node names.
 
         No component of ours has one, so only those of other packages are imported to see it.
         """
-        if not isinstance(node, dict) or DESCRIPTION not in node:
-            return
         registry = self.registries.get(group)
         name = node.get("name")
-        if registry is not None and name in registry.names() and name not in registry.modules:
-            try:
-                is_field = DESCRIPTION in fields_of(registry.get(name))
-            except PluginError:  # It is raised where the component is built.
-                is_field = False
-            if is_field:
-                return
-        del node[DESCRIPTION]
+        if registry is None or name not in registry.names() or name in registry.modules:
+            return False
+        try:
+            return DESCRIPTION in fields_of(registry.get(name))
+        except PluginError:  # It is raised where the component is built.
+            return False
 
     def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
         """Drop the fields that a preset sets for its own component where another one is chosen.

@@ -16,7 +16,7 @@ from advsweep.cli.commands.describe import find_component
 from advsweep.cli.commands.init import NAMES, SCHEMA
 from advsweep.cli.own_data import INIT_FILES
 from advsweep.config.groups import conf_directory
-from advsweep.errors import FOREIGN_KEYS
+from advsweep.errors import FOREIGN_KEYS, AdvsweepWarning
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
@@ -70,6 +70,27 @@ def test_methods_are_listed_with_what_they_set(listed, tmp_path):
     rows = {row["name"]: row for row in csv.DictReader(io.StringIO(text))}
     assert rows["gspo"]["objective"] == "clipped clip_high=0.5"
     assert rows["gspo"]["description"] == "Mine, a wider clip."
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(in_process, tmp_path):
+    folder = tmp_path / "optimizer"
+    folder.mkdir()
+    (folder / "broken.yaml").write_text("name: [\n", encoding="utf-8")
+    (folder / "other.yaml").write_text("defaults:\n  - nothing: here\n", encoding="utf-8")
+    (folder / "sound.yaml").write_text("name: adamw\ndescription: [1]\n", encoding="utf-8")
+    options = ("--config-dir", str(tmp_path))
+    with pytest.warns(AdvsweepWarning, match=r"sound\.yaml: description: expected a text, got a"):
+        code, out, err = in_process("list", "optimizers", *options, "--format", "json")
+    assert code == 0
+    names = {row["name"] for row in json.loads(out)}
+    assert "sound" in names
+    assert not names & {"broken", "other"}
+    broken, other = err.splitlines()
+    assert f"{folder / 'broken.yaml'}, line 2" in broken
+    assert "cannot compose optimizer=other" in other
+    code, out, err = in_process("describe", "optimizer=broken", *options)
+    assert (code, out) == (2, "")
+    assert f"{folder / 'broken.yaml'}, line 2" in err
 
 
 def test_unknown_lists_are_answered_with_the_nearest(refused):

@@ -1,5 +1,6 @@
 """Config groups: their members, and what a choice of members composes to."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +12,7 @@ from advsweep.components import Component, fields_of, option
 from advsweep.config import groups as config_module
 from advsweep.config.compose import patch
 from advsweep.config.groups import DESCRIPTION, PRESET_GROUPS, conf_directory
-from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.errors import AdvsweepWarning, ConfigError, UnknownNameError
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
 
@@ -164,6 +165,16 @@ def test_a_file_with_a_comment_in_place_of_a_description_has_an_empty_one(tmp_pa
     with config_groups([tmp_path]) as opened:
         assert opened.compose({"method": "mine"})["steps"] == 5
         assert opened.summary("method", "mine") == opened.description("method", "mine") == ""
+
+
+@pytest.mark.parametrize(("text", "kind"), [("3", "3"), ("[a, b]", "a list")])
+def test_a_description_that_is_no_text_is_told(text, kind, tmp_path):
+    write(tmp_path, "optimizer/odd", f"name: adamw\ndescription: {text}\n")
+    expected = f"odd.yaml: description: expected a text, got {kind}"
+    with config_groups([tmp_path]) as opened:
+        with pytest.warns(AdvsweepWarning, match=re.escape(expected)):
+            assert opened.summary("optimizer", "odd") == ""
+        assert "description" not in opened.compose({"optimizer": "odd"})["optimizer"]
 
 
 def test_a_field_of_another_package_may_be_called_description(tmp_path, monkeypatch):

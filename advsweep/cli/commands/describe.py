@@ -18,8 +18,8 @@ from advsweep.cli.catalogue import (
     PARTS,
     PRESETS,
     group_rows,
-    list_members,
     member_component,
+    member_record,
     print_members,
 )
 from advsweep.cli.completion import complete_component
@@ -194,7 +194,7 @@ def _names_of(groups: ConfigGroups, group: str) -> set[str]:
 def _describe_preset(
     groups: ConfigGroups, group: str, name: str, output_format: options.ListFormat
 ) -> None:
-    print_members(list_members(groups, group, [name]), output_format)
+    print_members([member_record(groups, group, name)], output_format)
     if output_format == "table":
         echo("\n" + textwrap.fill(groups.description(group, name), 96))
 

@@ -48,7 +48,8 @@ def list_(
 
     `advsweep describe NAME` has everything about one of them; csv and json have more columns
     than a table. A plug-in that is broken, or whose name advsweep or another package has, is
-    listed with the reason; it does not affect other commands.
+    listed with the reason; it does not affect other commands. A file of --config-dir that cannot be
+    read is left out with a warning.
     """
     defer_torch()
     if what in ("plugin", "plugins"):  # the config groups would warn of what it lists
