@@ -25,6 +25,7 @@ EXAMPLES = (
     "advsweep plot demo",
     "advsweep plot demo --figure passk,acr -o figures --format svg",
     "advsweep plot demo --figure curves --metric reward/mean -o rewards.pdf",
+    "advsweep plot grid --figure heatmap --x optimizer.lr --y group_size",
 )
 
 
@@ -87,7 +88,16 @@ def plot(
         typer.Option(
             "--x",
             metavar="KEY",
-            help="Draw rate and frontier over this config key in place of the rate.",
+            help="Draw rate and frontier over this config key in place of the rate, and the heat "
+            "map with it across.",
+        ),
+    ] = None,
+    y: Annotated[
+        str | None,
+        typer.Option(
+            "--y",
+            metavar="KEY",
+            help="Draw the heat map with this config key up.",
         ),
     ] = None,
     baseline: Annotated[
@@ -127,6 +137,7 @@ def plot(
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
         "x": x,
+        "y": y,
         "task": task,
         "baseline": baseline,
         "margin": _split(margin),

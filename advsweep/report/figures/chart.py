@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,9 @@ from scipy.special import stdtrit
 
 from advsweep.report.figures.style import RowStyle
 from advsweep.statistics.intervals import LEVEL, Estimate
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Record = dict[str, Any]
 
@@ -76,8 +79,27 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cells:
+    """A heat map: the cell of row i and column j is centred at (j, i).
+
+    Attributes:
+        values: [y, x], NaN for an empty cell.
+        texts: what each cell says, by index of y and x; empty cells have none.
+        candidates: the cells that may be the best.
+        limits: the values at the ends of the colours, common to all panels.
+        label: the label of the colour bar.
+    """
+
+    values: Float[np.ndarray, "y x"]
+    texts: Mapping[tuple[int, int], str]
+    candidates: Sequence[tuple[int, int]]
+    limits: tuple[float, float]
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Axes with series.
+    """Axes with series, or with the cells of a heat map.
 
     Attributes:
         rows: the labels of rows on the y axis, from top to bottom at 0, 1, ...
@@ -90,6 +112,7 @@ class Panel:
     """
 
     series: Sequence[Series] = ()
+    cells: Cells | None = None
     title: str = ""
     x_label: str = ""
     y_label: str = ""

@@ -14,7 +14,7 @@ import numpy as np
 from advsweep.errors import ConfigError, ReportError, reason_of
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
-from advsweep.report.figures.chart import LINE, POINTS, Chart, Panel, Series
+from advsweep.report.figures.chart import LINE, POINTS, Cells, Chart, Panel, Series
 from advsweep.report.figures.style import GREY
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg", ".pdf")
 _PICTURE = ".png"
 _SHADE = "#d9ead3"
+_CELLS = "cividis"  # which any kind of colour vision distinguishes
+_FRAME = 0.05  # of a cell, between its edge and its frame
 _WIDTH = 8.0  # inches
 _PAD = 0.055  # inches
 _CAPTION = 7.5  # points
@@ -228,8 +230,15 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase) -> None:
     heights = [max(panel.height for panel in line) for line in lines]
     grid = body.add_gridspec(len(lines), chart.columns, height_ratios=heights)
     for row, line in enumerate(lines):
+        drawn = []
         for column, panel in enumerate(line):
-            _draw_panel(body.add_subplot(grid[row, column]), panel)
+            axes = body.add_subplot(grid[row, column])
+            drawn.append(axes)
+            _draw_panel(axes, panel)
+            if panel.cells is not None:
+                _draw_cells(axes, panel.cells)
+        if line[0].cells is not None:
+            _add_colour_bar(drawn, line[0].cells, body)
     if chart.labels:
         _add_legend(chart, body)
     # No dollar sign starts a formula; an SVG must not have control characters.
@@ -278,6 +287,51 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_xlim(*panel.x_limits)
     if panel.y_limits is not None:
         axes.set_ylim(*panel.y_limits)
+
+
+def _draw_cells(axes: Axes, cells: Cells) -> None:
+    """Draw a heat map, with a number in each cell and frames around those that may be the best."""
+    from matplotlib.patches import Rectangle
+
+    rows, columns = cells.values.shape
+    low, high = cells.limits
+    edges = (np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5)
+    axes.pcolormesh(*edges, cells.values, cmap=_CELLS, vmin=low, vmax=high, rasterized=True)
+    is_framed = len(cells.candidates) < len(cells.texts)
+    for row in range(rows):
+        for column in range(columns):
+            at = (row, column)
+            corner = (column - 0.5, row - 0.5)
+            if at not in cells.texts:
+                axes.add_patch(Rectangle(corner, 1, 1, fc="white", ec="#d0d0d0", hatch="///", lw=0))
+                axes.text(
+                    column, row, "missing", ha="center", va="center", fontsize=6.5, color=GREY
+                )
+                continue
+            # Both colours of text are readable in the middle of the colours.
+            colour = "white" if cells.values[at] <= (low + high) / 2 else "black"
+            text = cells.texts[at]
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+            if is_framed and at in cells.candidates:
+                inner = (corner[0] + _FRAME, corner[1] + _FRAME)
+                side = 1 - 2 * _FRAME
+                style = "-" if len(cells.candidates) == 1 else (0, (3, 2))
+                axes.add_patch(
+                    Rectangle(inner, side, side, fill=False, ec=colour, lw=1.5, linestyle=style)
+                )
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _add_colour_bar(axes: Sequence[Axes], cells: Cells, canvas: FigureBase) -> None:
+    """Add the colours of a line of heat maps at its end."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    colours = ScalarMappable(Normalize(*cells.limits), cmap=_CELLS)
+    bar = canvas.colorbar(colours, ax=list(axes), label=cells.label, pad=0.015)
+    bar.outline.set_visible(False)
 
 
 def _draw_series(axes: Axes, series: Series, place: int, panel: Panel) -> None:
