@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.collection import without_collection
 from advsweep.cli.completion import complete_target
 from advsweep.cli.output import echo_line, print_json, print_listing
 from advsweep.cli.runs import find_targets
@@ -151,8 +152,9 @@ def plot(
     check_target(output, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
-    data = _figure_data(opened, targets or [], filters, task)
-    figures = collect_figures(data, names, figure_options)
+    with without_collection():
+        data = _figure_data(opened, targets or [], filters, task)
+        figures = collect_figures(data, names, figure_options)
     for reason, skipped in figures.names_by_reason().items():
         echo_line(f"Skipped figures {', '.join(skipped)}: {reason}", err=True)
     charts = figures.charts
@@ -163,9 +165,10 @@ def plot(
         what = names[0] if len(names) == 1 else "figures"
         output = choose_path(data.name, what, suffix)
     if output is not None:
-        for path in write_files(charts, output, suffix):
-            line = str(path) if number_format is None else f"Wrote {path}."
-            echo_line(line, err=number_format is not None)
+        with without_collection():
+            for path in write_files(charts, output, suffix):
+                line = str(path) if number_format is None else f"Wrote {path}."
+                echo_line(line, err=number_format is not None)
     if number_format is not None:
         _print_numbers(charts, number_format)
 
