@@ -24,6 +24,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from advsweep.backends.training_loop import compute_advantages
+from advsweep.backends.trl.positions import needs_positions, with_positions
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
 from advsweep.backends.trl.steps import pick_rows, rows_of, whole_rows
 from advsweep.diagnostics import rollout_metrics
@@ -32,6 +33,7 @@ from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.estimators.batch import share_correct
 from advsweep.integrations.objectives import build_objective
 from advsweep.integrations.rows import MEMORY_FILE, load_memory, prompt_name, save_memory
+from advsweep.integrations.trl_log_probs import LogProbCheck, warn_of_defaults
 from advsweep.integrations.trl_loss import (
     check_objective,
     images_of,
@@ -75,7 +77,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     estimator drops leave the averages of the loss types "dapo" and "bnpo"; those of "grpo" and
     "dr_grpo" still count them. An objective counts neither dropped rollouts nor their tokens. A
     forward pass gets an equal share of the rollouts and tokens of the whole generation, as in
-    TRL's "dapo".
+    TRL's "dapo". Models that embed positions (GPT-2) get those of padded rows, which TRL's loss
+    leaves out.
+
+    The first rollouts are checked: a model whose log-probabilities in the loss are not those that
+    it was sampled with is refused (`advsweep.integrations.trl_log_probs`). Settings of the model's
+    `generation_config` that TRL samples with get a warning.
 
     Args:
         arguments, named: the arguments of GRPOTrainer.
@@ -89,6 +96,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         success: name of the reward function that is 1 for a success, which masses and solve
             rates count, and by which rollout policies judge; by default the only one. With several
             functions and no name, metrics of successes are left out.
+        log_prob_bound: nats that log π of a sampled token may differ by between sampling and loss;
+            None: 0.01, and 0.1 in the mean of tokens where one of them computes with 16 bits.
 
     Raises:
         ConfigError: the estimator or the objective needs what the trainer does not have, or does
@@ -103,6 +112,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         objective: Objective | Mapping[str, Any] | str | None = None,
         rollout: RolloutPolicy | Mapping[str, Any] | str = "plain",
         success: str | None = None,
+        log_prob_bound: float | None = None,
         **named: Any,
     ) -> None:
         if not trl.__version__.startswith(f"{TESTED}."):
@@ -136,6 +146,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         if self.objective is not None:
             check_objective(self, self.objective)
         check_rollout(self, self.rollout)
+        warn_of_defaults(self)
+        self._needs_positions = needs_positions(self.model)
+        self._log_prob_check = LogProbCheck(self, log_prob_bound)
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
@@ -227,9 +240,20 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     def roll_out(self, inputs: Sequence[dict[str, Any]]) -> Draw:
         """Make and score a rollout for each row of the dataset."""
         outputs = super()._generate_and_score_completions(inputs)
+        self._log_prob_check.check(outputs, self._completion_lengths)
         scored = self._rewards_per_function
         table = {name: [*column][-len(scored) :] for name, column in self._table().items()}
         return Draw(outputs, scored, self._completion_lengths, table)
+
+    def _generate_single_turn(self, prompt_ids: Any, *arguments: Any, **named: Any) -> Any:
+        with self._log_prob_check.recording(prompt_ids) as recorder:
+            completions, log_probs = super()._generate_single_turn(prompt_ids, *arguments, **named)
+        self._log_prob_check.keep(recorder, completions)
+        return completions, log_probs
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **named: Any) -> Any:
+        scored = with_positions(model) if self._needs_positions else model
+        return super()._get_per_token_logps_and_entropies(scored, *arguments, **named)
 
     def _table(self) -> dict[tuple[str, str], Any]:
         """Return the columns of TRL's table of completions; each keeps the last generation."""

@@ -101,7 +101,7 @@ def objective_loss(
 
 def images_of(trainer: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the images of a multimodal model, as TRL's forward pass takes them."""
-    names = inspect.signature(trainer._get_per_token_logps_and_entropies).parameters
+    names = inspect.signature(trl.GRPOTrainer._get_per_token_logps_and_entropies).parameters
     return {name: outputs[name] for name in names if name in outputs}
 
 

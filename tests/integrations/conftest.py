@@ -74,11 +74,10 @@ def make_trainer(policy_folder: Path, tmp_path: Path) -> MakeTrainer:
             **settings,
         }
         return cls(
-            model=str(policy_folder),
             reward_funcs=reward_funcs,
             args=(RLOOConfig if issubclass(cls, RLOOTrainer) else GRPOConfig)(**given),
             train_dataset=Dataset.from_dict({"prompt": ["a b"] * rows, **columns}),
-            **(arguments or {}),
+            **{"model": str(policy_folder), **(arguments or {})},
         )
 
     return make

@@ -26,7 +26,7 @@ from advsweep.backends.trl.steps import Rows, pick_rows, whole_rows
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     PerToken = Float[Tensor, "rows tokens"]
@@ -132,6 +132,12 @@ class Truncation:
         return ordered.masked_fill(before >= self.top_p, -math.inf).logsumexp(dim=-1)
 
 
+def compared_rows(lengths: Int[Tensor, " rows"]) -> Int[Tensor, " some"]:
+    """Return the numbers of the rollouts to compare, given the lengths of their prompts."""
+    by_length = lengths.argsort(stable=True)
+    return by_length[evenly_spaced(len(by_length), _ROLLOUTS)]
+
+
 def measure_gap(
     trainer: Any,
     rows: Rows,
@@ -148,8 +154,7 @@ def measure_gap(
         score: computes log π as an update does.
         truncation: what `sampled` is normalised within; None: the whole vocabulary.
     """
-    by_length = rows["prompt_mask"].sum(dim=1).argsort(stable=True)
-    chosen = by_length[evenly_spaced(len(by_length), _ROLLOUTS)]
+    chosen = compared_rows(rows["prompt_mask"].sum(dim=1))
     padded = _with_padding(whole_rows(pick_rows(rows, chosen)), trainer)
     with torch.no_grad():
         log_probs = score(padded)
