@@ -115,7 +115,7 @@ PROGRAMS := tests/plugins tests/test_action.py tests/test_gpu_study.py tests/tes
   tests/test_search_example.py tests/test_soak.py tests/test_wheel.py
 TRL_TESTS := tests/backends/trl tests/integrations
 
-test-all: test-slow test-programs test-trl test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, browser, TRL, vLLM, verl
+test-all: test-slow test-programs test-trl test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
 
 test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of the other targets
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow \

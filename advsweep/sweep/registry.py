@@ -24,6 +24,7 @@ EXECUTORS: Registry[Executor] = Registry(
     {
         "local": "advsweep.sweep.executors.local",
         "debug": "advsweep.sweep.executors.debug",
+        "ray": "advsweep.sweep.executors.ray",
         "slurm": "advsweep.sweep.executors.slurm",
     },
     group="advsweep.executors",

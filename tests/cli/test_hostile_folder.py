@@ -18,7 +18,7 @@ from tests.conftest import INSTALLED
 pytestmark = [pytest.mark.security, pytest.mark.slow]
 
 MODULES = (
-    *("advsweep", "hydra", "json", "matplotlib", "numpy", "pathlib", "resource", "shlex"),
+    *("advsweep", "hydra", "json", "matplotlib", "numpy", "pathlib", "ray", "resource", "shlex"),
     *("sitecustomize", "socket", "sqlalchemy", "subprocess", "submitit", "torch", "transformers"),
     *("typer", "usercustomize", "wandb", "x"),
 )
@@ -165,6 +165,13 @@ def test_workers_that_are_spawned_submitted_and_started_again(advsweep, hostile)
         while len(store.runs.select(status=Status.DONE)) < 4:
             assert time.monotonic() < deadline, store.runs.select()
             time.sleep(0.05)
+    assert ran(hostile) == []
+
+
+def test_actors_of_ray(advsweep, hostile):
+    advsweep(f"sweep executor=ray {SMALL}")
+    with open_store("advsweep.db", create=False) as store:
+        assert len(store.runs.select(status=Status.DONE)) == 2
     assert ran(hostile) == []
 
 

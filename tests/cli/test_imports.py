@@ -45,7 +45,7 @@ LIGHT = {
             "describe method=dapo",
         )
     },
-    "doctor": ("pandas", "rich", "wandb", *HEAVY),
+    "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
     # This needs torch; nothing of it is drawn, composed or stored.
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
     **{f"{name} --help": ("sqlalchemy", *TABLES) for name in ("run", "sweep", "report")},

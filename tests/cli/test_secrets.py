@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ SECRETS = {
 SMALL = ("backend=fake", "steps=12", "evaluation.n=4", "evaluation.k=[1]", "estimator=grpo,fade")
 
 LOCAL = ("--jobs=2", "tracking=wandb", "tracking.mode=offline")
+RAY = ("executor=ray",)
 SLURM = ("executor=slurm", "executor.cluster=local")
 
 
@@ -44,32 +48,40 @@ def url(postgres_url):
 
 @pytest.fixture
 def environment(monkeypatch):
-    """Secrets in the environment."""
-    for name, value in SECRETS.items():
+    """Secrets in the environment, and a short folder for Ray's sockets and logs."""
+    folder = tempfile.mkdtemp(prefix="t-", dir="/tmp")
+    for name, value in {**SECRETS, "RAY_TMPDIR": folder}.items():
         monkeypatch.setenv(name, value)
+    yield {**os.environ}
+    shutil.rmtree(folder)
+
+
+def command_lines_with_secrets() -> Iterator[str]:
+    """Command lines of all processes that hold a secret, but for those that users type."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = process.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if CANARY in line and "\0typed\0" not in line:
+            yield line.replace("\0", " ")
 
 
 @contextmanager
-def watched_command_lines() -> Iterator[set[str]]:
-    """Yields command lines of all processes that hold a secret, but for those that users type."""
-    found: set[str] = set()
+def watched(look: Callable[[], Iterable[str]], seconds: float) -> Iterator[set[str]]:
+    """Yields all that a function has returned, which is called again and again meanwhile."""
+    seen: set[str] = set()
     over = threading.Event()
 
     def watch() -> None:
         while not over.is_set():
-            for process in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    line = process.read_bytes().decode(errors="replace")
-                except OSError:
-                    continue
-                if CANARY in line and "\0typed\0" not in line:
-                    found.add(line.replace("\0", " "))
-            over.wait(0.005)
+            seen.update(look())
+            over.wait(seconds)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield found
+        yield seen
     finally:
         over.set()
         watcher.join()
@@ -107,14 +119,22 @@ def content_of(server: Any, database: str) -> str:
 
 def leaks(folder: Path) -> list[str]:
     """Files below a folder that hold a secret, in their content or their name."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return [str(p) for p in files if CANARY.encode() in p.read_bytes() or CANARY in str(p)]
+    leaking = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # it was removed meanwhile
+            if path.is_file() and (CANARY.encode() in path.read_bytes() or CANARY in str(path)):
+                leaking.append(str(path))
+    return leaking
 
 
-@pytest.mark.parametrize("how", [LOCAL, SLURM], ids=lambda how: how[0])
-@pytest.mark.usefixtures("environment")
-def test_secrets_stay_in_the_environment(how, url, tmp_path, postgres_server):
-    with watched_command_lines() as lines:
+@pytest.mark.parametrize("how", [LOCAL, RAY, SLURM], ids=lambda how: how[0])
+def test_secrets_stay_in_the_environment(how, url, environment, tmp_path, postgres_server):
+    # Ray's logs are removed with its cluster.
+    ray_folder = Path(environment["RAY_TMPDIR"])
+    with (
+        watched(command_lines_with_secrets, seconds=0.005) as lines,
+        watched(lambda: leaks(ray_folder), seconds=1) as in_logs,
+    ):
         printed = advsweep(tmp_path, "sweep", *SMALL, *how, "--store", url)
         wait_for_runs(url, 2)
     with open_store(url, create=False) as store:
@@ -127,6 +147,7 @@ def test_secrets_stay_in_the_environment(how, url, tmp_path, postgres_server):
     assert CANARY not in printed
     assert CANARY not in content_of(postgres_server, database)
     assert leaks(tmp_path) == []
+    assert in_logs == set()
     assert list((tmp_path / "advsweep-runs").rglob("log.txt"))
 
 

@@ -36,11 +36,11 @@ from advsweep.store.store import utc_now
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.executors.memory import held_bytes, processes_of
 from advsweep.sweep.executors.sizes import show_size
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import workers as watched
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.scheduler.memory import held_bytes, processes_of
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import main

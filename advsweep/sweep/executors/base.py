@@ -80,6 +80,10 @@ class Job:
 class Handle(ABC):
     """A job that a worker does."""
 
+    def is_waiting(self) -> bool:
+        """Return whether it waits for a machine, which does not count for a time limit."""
+        return False
+
     @abstractmethod
     def poll(self) -> int | None:
         """Return its exit code, negative for the signal that ended the worker; None before."""
@@ -90,6 +94,13 @@ class Handle(ABC):
 
     def machine_fault(self) -> str:
         """Return why its machine is to blame for a failure; empty if it is not.
+
+        Asked after the end.
+        """
+        return ""
+
+    def memory_excess(self) -> str:
+        """Return why it was killed for its memory, where its executor measures that; else empty.
 
         Asked after the end.
         """

@@ -36,13 +36,16 @@ _WORKER_EXITS = {
 }
 
 
-def cause_of_exit(code: int, *, killed_by_kernel: bool) -> FailureCause:
+def cause_of_exit(code: int, *, killed_by_kernel: bool, excess: str = "") -> FailureCause:
     """Return why a worker ended that recorded no end.
 
     Args:
         code: its exit code, negative for the signal that ended it.
         killed_by_kernel: whether the kernel has killed processes for lack of memory lately.
+        excess: why its executor killed it for its memory; empty if it did not.
     """
+    if excess:
+        return FailureCause(Failure.OOM, excess)
     if code in _WORKER_EXITS:
         return _WORKER_EXITS[code]
     failure = classify_exit(code, killed_by_kernel=killed_by_kernel)

@@ -352,8 +352,11 @@ class Scheduler:
         self, scheduled: ScheduledRun, record: RunRecord, worker: Worker, code: int
     ) -> None:
         """Handle the end of a run's worker, or of the run within its stack."""
-        killed_by_kernel = self._kernel_kills.have_happened()
-        cause = worker.cause or cause_of_exit(code, killed_by_kernel=killed_by_kernel)
+        cause = worker.cause or cause_of_exit(
+            code,
+            killed_by_kernel=self._kernel_kills.have_happened(),
+            excess=worker.handle.memory_excess(),
+        )
         fault = worker.handle.machine_fault() if code not in events.REUSABLE else ""
         exit = Exit(
             kind=ExitKind.of_code(code),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import psutil
-
 from advsweep.store import Failure, Status, lease_guard
-from advsweep.sweep.executors.sizes import show_size
+from advsweep.sweep.executors.memory import MEASURE_SECONDS, end_beyond
 from advsweep.sweep.scheduler.causes import FailureCause
-from advsweep.sweep.scheduler.memory import held_bytes, processes_of
 
 if TYPE_CHECKING:
     from advsweep.sweep.executors.base import Handle
@@ -22,9 +18,6 @@ if TYPE_CHECKING:
 
 # Time that a worker has to write a checkpoint before it is killed.
 STOP_SECONDS = 20.0
-
-# Interval between two measurements of a limited worker's memory.
-MEASURE_SECONDS = 0.5
 
 # Time that a lease stays expired before its living worker is killed. After the machine slept, or
 # its clock was set, every lease looks expired until the next heartbeat.
@@ -65,6 +58,8 @@ class Worker:
     def check_time(self) -> None:
         """Stop the worker, which may write a checkpoint, if it exceeds its time limit."""
         limit = self.policy.time_limit
+        if self.handle.is_waiting():
+            self._started = time.monotonic()
         if self.cause is not None:
             if self._deadline is not None:
                 self.stop()
@@ -82,17 +77,10 @@ class Worker:
         if now - self._measured < MEASURE_SECONDS:
             return
         self._measured = now
-        processes = processes_of(pid)
-        held = held_bytes(processes, self.memory_limit)
-        if held <= self.memory_limit:
-            return
-        limit = f"its limit of {show_size(self.memory_limit)} (resources.memory)"
-        self.cause = FailureCause(Failure.OOM, f"held {show_size(held)} of memory, above {limit}")
-        self.handle.kill()
-        # Those in sessions of their own would have time to take more.
-        for process in processes[1:]:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        reason = end_beyond(pid, self.memory_limit)
+        if reason:
+            self.cause = FailureCause(Failure.OOM, reason)
+            self.handle.kill()
 
     def check_heartbeat(self, statuses: Iterable[Status]) -> None:
         """Kill the worker if it lives but has sent no heartbeat for longer than a lease.

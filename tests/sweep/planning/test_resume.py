@@ -61,7 +61,7 @@ def test_settings_are_changed_as_a_command_line_says():
             "estimator=fade: expected a key of executor or resources or stopping or tr",
         ),
         ("executor=slrm", "no executor is called 'slrm'; did you mean 'slurm'"),
-        ("executor.name=slurm", "choose by executor=NAME"),
+        ("executor.name=ray", "choose by executor=NAME"),
         ("~executor", "expected executor=VALUE with one value"),
         ("resources.cpus=two", "resources.cpus: expected an int"),
         ("executor.minutes=5", "executor.minutes: local has no parameter 'minutes'"),
@@ -80,10 +80,11 @@ def test_a_plan_of_runs_again_changes_no_rule(plan, store):
 
 
 SLURM = {"name": "slurm", "cluster": "local", "setup": ["touch owned"]}
+RAY = {"name": "ray", "address": "them:6379"}
 
 
 @pytest.mark.security
-@pytest.mark.parametrize("executor", [SLURM, {"name": "gone"}])
+@pytest.mark.parametrize("executor", [SLURM, RAY, {"name": "gone"}])
 def test_a_store_does_not_choose_an_executor(plan, store, executor):
     schedule_runs(plan(name="a"), store, force=False)
     store.sweeps.add("a", {"settings": {"executor": executor}, "tracking": {"name": "wandb"}})

@@ -8,9 +8,35 @@ from pathlib import Path
 
 import psutil
 
+from advsweep.sweep.executors.sizes import show_size
+
+# Interval between two measurements of a limited worker's memory.
+MEASURE_SECONDS = 0.5
+
 # What the kernel cannot drop: pages of programs, shared pages by proportion, and what is swapped
 # out. Pages of mapped files, such as the weights of a model, are dropped when others need memory.
 _KEPT = ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")
+
+
+def end_beyond(pid: int, limit: int) -> str:
+    """Kill a process and its descendants if they hold more memory than allowed.
+
+    Args:
+        limit: in bytes.
+
+    Returns:
+        The reason; empty if they do not.
+    """
+    processes = processes_of(pid)
+    held = held_bytes(processes, limit)
+    if held <= limit:
+        return ""
+    # Each of them: those in sessions of their own would have time to take more.
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    allowed = f"its limit of {show_size(limit)} (resources.memory)"
+    return f"held {show_size(held)} of memory, above {allowed}"
 
 
 def processes_of(pid: int) -> list[psutil.Process]:
