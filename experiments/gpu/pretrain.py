@@ -30,6 +30,7 @@ from advsweep.backends.randomness import Stream, numpy_generator, torch_generato
 from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.weights import export_folder, initial_weights, weight_shapes
 from advsweep.backends.trl.config import HfModel, TransformersGeneration
+from advsweep.backends.trl.ends import end_marks
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.tasks.base import SymbolTask
@@ -184,6 +185,7 @@ def solve_rates(
             tokenizer=tokenizer,
             model=source,
             generation=TransformersGeneration(),
+            marks=end_marks(model.generation_config, tokenizer),
             tokens=task.max_completion_length,
             batch=count,
         )
