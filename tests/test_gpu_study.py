@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -170,3 +171,20 @@ def test_a_small_study_from_bases_to_the_report(tmp_path):
     study()
     assert {path: path.stat().st_mtime_ns for path in changed} == changed
     pd.testing.assert_frame_equal(pd.read_csv(results / "speed.csv"), speed)
+
+
+@pytest.mark.slow
+def test_the_real_model_s_script_runs_on_a_cpu_and_does_no_finished_part_again(tmp_path):
+    pytest.importorskip("trl")
+    command = [sys.executable, str(FOLDER / "real_model.py"), "study", "--size", "small"]
+    for _ in range(2):
+        subprocess.run(command, cwd=tmp_path, check=True)
+    results = tmp_path / "study" / "results"
+    ends = pd.read_csv(results / "study.csv")
+    assert ends.groupby("estimator").size().to_dict() == {"psr": 2, "rloo": 2}
+    sharing = pd.read_csv(results / "sharing.csv")
+    assert sharing["share_prompts"].astype(str).str.lower().tolist() == ["false", "true", "auto"]
+    assert (sharing["step"] > 0).all()
+    assert sharing["times_the_speed"][0] == 1
+    summary = json.loads((results / "summary.json").read_text(encoding="utf-8"))
+    assert summary["overlapping"] is None
