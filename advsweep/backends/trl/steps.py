@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right.
 Rows = dict[str, Tensor]
 
+# The column of log π as the sampler drew each token, where it computes in the precision of updates.
+DRAWN_LOG_PROBS = "drawn_log_probs"
+
 
 def rows_of(outputs: Mapping[str, Any]) -> Rows:
     """Return the tensors that have rows; others are one number for all rows."""
@@ -243,7 +246,9 @@ class StepEffect:
         self._rows = rows
         chosen = evenly_spaced(len(rows["keep"]), _KL_ROLLOUTS)
         self._sampled = pick_rows(rows, torch.tensor(chosen))
-        self._log_probs = forward_pass(trainer, self._sampled)
+        # The sampler's numbers differ from a pass's by rounding, which the estimate squares.
+        drawn = self._sampled.get(DRAWN_LOG_PROBS)
+        self._log_probs = forward_pass(trainer, self._sampled) if drawn is None else drawn
         self._entropies = self._mean_entropies() if entropies else None
 
     def metrics(self) -> dict[str, float]:

@@ -43,6 +43,7 @@ from advsweep.backends.trl.sampling import (
 )
 from advsweep.backends.trl.shared_prompts import shared_pass
 from advsweep.backends.trl.steps import (
+    DRAWN_LOG_PROBS,
     StepBuffer,
     StepEffect,
     StepSource,
@@ -219,12 +220,17 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         statistics = self.step_buffer.statistics
         assert statistics is not None
         tokens = {**statistics.tokens, **self._passes_over(rows)}
-        sampled = tokens.pop("log_probs", rows.get("sampling_per_token_logps"))
+        drawn = tokens.pop("log_probs", None)
         self.step_buffer.statistics = replace(statistics, tokens=tokens)
+        sampled = rows.get("sampling_per_token_logps") if drawn is None else drawn
         if self._checks_log_probs:
             assert sampled is not None
             self._check_log_probs(rows, sampled)
             self._checks_log_probs = False
+        if drawn is not None and not Bound.of(self).is_rounded:
+            width = rows["completion_ids"].shape[1]
+            fitted = F.pad(drawn, (0, max(0, width - drawn.shape[1])))[:, :width]
+            rows[DRAWN_LOG_PROBS] = fitted.to(self.accelerator.device)
         return rows
 
     def _check_log_probs(self, rows: Rows, sampled: Float[Tensor, "rows tokens"]) -> None:
@@ -278,9 +284,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         completions: list[list[int]] = []
         statistics: list[TokenStatistics] = []
         size = self._options.rollout_batch or len(prompts)
-        kept = ["token_entropies"] if self._each_token else []
-        if self._checks_log_probs:
-            kept.append("log_probs")
+        kept = ["log_probs"]
+        if self._each_token:
+            kept.append("token_entropies")
         model = self.accelerator.unwrap_model(self.model_wrapped)
         for start in range(0, len(prompts), size):
             batch = prompts[start : start + size]

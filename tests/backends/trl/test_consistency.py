@@ -148,3 +148,28 @@ def test_the_mass_is_that_of_the_tokens_that_samplers_leave(top_p, top_k):
         left = TopPLogitsWarper(top_p)(None, left)
     expected = left.logsumexp(dim=-1)
     torch.testing.assert_close(Truncation(top_p, top_k).log_mass(log_p), expected)
+
+
+def test_a_step_s_kl_takes_the_numbers_of_the_sampler(parity_run, train, tmp_path, monkeypatch):
+    """They spare a pass, and give the KL that the pass gives."""
+    from advsweep.backends.trl import steps
+    from advsweep.backends.trl.steps import DRAWN_LOG_PROBS
+
+    passes = []
+    forward_pass = steps.forward_pass
+
+    def counted(trainer, rows, **named):
+        passes.append(DRAWN_LOG_PROBS in rows)
+        return forward_pass(trainer, rows, **named)
+
+    monkeypatch.setattr(steps, "forward_pass", counted)
+    run = parity_run()
+    spared = train(run, tmp_path / "spared").points
+    assert passes == [True] * run.steps
+    monkeypatch.setattr("advsweep.backends.trl.trainer.DRAWN_LOG_PROBS", "unread")
+    expected = train(run, tmp_path / "expected").points
+    assert passes[run.steps :] == [False] * 2 * run.steps
+    for step in range(1, run.steps + 1):
+        kl = expected[step]["policy/kl_step"]
+        assert kl > 0
+        assert spared[step]["policy/kl_step"] == pytest.approx(kl, rel=1e-3)
