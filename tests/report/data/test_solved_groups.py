@@ -77,10 +77,19 @@ def test_steps_that_do_not_add_up_are_left_out() -> None:
     assert sum(notes.left_out.values()) == 4
 
 
+@pytest.mark.parametrize("size", [2, 16])
+def test_the_smallest_and_the_largest_groups_are_counted(size: int) -> None:
+    metrics = {"solved/0": {1: 0.5}, f"solved/{size}": {1: 0.5}}
+    stored: Any = Stored({"group_size": size, "prompts_per_step": 2}, metrics)
+    (step,) = solved_groups(stored, 1, RolloutNotes())
+    assert [g.rewards for g in step.groups] == [[0] * size, [1] * size]
+
+
 @pytest.mark.parametrize(
     ("config", "metrics", "message"),
     [
-        ({"group_size": 32, "prompts_per_step": 4}, {}, "expected groups of 2 to 16"),
+        ({"group_size": 17, "prompts_per_step": 4}, {}, "expected groups of 2 to 16"),
+        ({"group_size": 1, "prompts_per_step": 4}, {}, "expected groups of 2 to 16"),
         ({"group_size": "8", "prompts_per_step": 4}, {}, "expected groups of 2 to 16"),
         ({"group_size": 8, "prompts_per_step": 10**9}, {}, "expected groups"),
         ({}, {}, "expected groups"),
