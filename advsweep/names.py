@@ -9,6 +9,7 @@ from __future__ import annotations
 # Rewards and collapse of a step
 REWARD_MEAN = "reward/mean"
 UNSCORABLE = "reward/unscorable"
+TRUNCATED = "reward/truncated"
 ACR = "collapse/acr"
 ACR_AFTER = "collapse/acr_after"
 ALL_WRONG = "collapse/all_wrong"

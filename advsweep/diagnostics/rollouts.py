@@ -27,6 +27,7 @@ from advsweep.names import (
     ROLLOUT_COST,
     TOKEN_COST,
     TOKEN_ENTROPY,
+    TRUNCATED,
     UNSCORABLE,
     UTILISATION,
 )
@@ -331,7 +332,7 @@ def _reward_metrics(rollouts: _Rollouts) -> _Table:
         "reward/std": runs.group_mean(rollouts.reward_spread.std),
     }
     if rollouts.batch.truncated is not None:
-        metrics["reward/truncated"] = _sums(rollouts.batch.truncated, count) / (groups * size)
+        metrics[TRUNCATED] = _sums(rollouts.batch.truncated, count) / (groups * size)
     return metrics
 
 

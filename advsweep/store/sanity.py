@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import first_of
-from advsweep.names import ACR, ACR_AFTER, ALL_WRONG, ROLLOUT_COST, UTILISATION
+from advsweep.names import ACR, ACR_AFTER, ALL_WRONG, ROLLOUT_COST, TRUNCATED, UTILISATION
 
 if TYPE_CHECKING:
     from advsweep.store.records import RunRecord
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # A run learned hardly anything if a smaller share of its groups has an advantage.
 FEW = 0.01
+
+# Answers that the token limit cuts off are the cause if there are at least as many.
+MOST_CUT_OFF = 0.5
 
 EARLY_STEPS = 10
 # Runs with at least this share in their early steps learned something.
@@ -46,10 +49,17 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
     }
     equal = store.metrics.means(list(few), ACR)
     wrong = store.metrics.means(list(few), ALL_WRONG)
+    cut_off = store.metrics.means(list(few), TRUNCATED)
     reasons = {}
     for run_id, share in few.items():
         how_much = "hardly anything" if share else "nothing"
-        if equal.get(run_id, 0.0) >= 1 - FEW:
+        if cut_off.get(run_id, 0.0) >= MOST_CUT_OFF:
+            reasons[run_id] = (
+                f"{how_much} was learned: the token limit cut off {cut_off[run_id]:.0%} of the "
+                "answers; try a larger generation.max_tokens or, if the model's end marks are not "
+                "those of its prompts, generation.stop with the text that ends an answer"
+            )
+        elif equal.get(run_id, 0.0) >= 1 - FEW:
             task = "an easier" if wrong.get(run_id, 0.0) >= 0.5 else "a harder"
             reasons[run_id] = (
                 f"{how_much} was learned: the rewards were equal within every group, or nearly, "

@@ -160,6 +160,11 @@ class Task(Component):
         return True
 
     @property
+    def delimiters(self) -> tuple[str, ...]:
+        """Texts that rewards look for in completions."""
+        return ()
+
+    @property
     def part_weights(self) -> tuple[float, ...]:
         """The weights of the parts whose sum is the reward."""
         return (1.0,)

@@ -45,6 +45,11 @@ class RewardPart(Component):
         """The least and greatest value of the part, before its weight."""
         return 0.0, 1.0
 
+    @property
+    def delimiters(self) -> tuple[str, ...]:
+        """Texts that the part looks for in completions."""
+        return ()
+
     def for_completions(self, max_tokens: int) -> Self:
         """Return this part for completions of at most `max_tokens` tokens.
 
@@ -86,6 +91,10 @@ class Accuracy(RewardPart):
 
     delimiter: str = option("", help="text that a correct answer must contain to count")
 
+    @property
+    def delimiters(self) -> tuple[str, ...]:
+        return (self.delimiter,) if self.delimiter else ()
+
     def values(
         self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
     ) -> PerCompletion:
@@ -111,6 +120,10 @@ class Format(RewardPart):
         super().__post_init__()
         if not self.delimiter:
             raise ConfigError("delimiter: expected a text that completions must contain, got ''")
+
+    @property
+    def delimiters(self) -> tuple[str, ...]:
+        return (self.delimiter,)
 
     def values(
         self, completions: Sequence[str], correct: Flags, lengths: PerCompletion
@@ -273,6 +286,10 @@ class RewardedTask(Task):
     @property
     def rewards_verdicts(self) -> bool:
         return any(part.reads_verdicts for part in self._parts)
+
+    @property
+    def delimiters(self) -> tuple[str, ...]:
+        return tuple(text for part in self._parts for text in part.delimiters)
 
     @property
     def part_weights(self) -> tuple[float, ...]:

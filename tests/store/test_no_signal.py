@@ -60,6 +60,11 @@ def test_what_counts_is_the_share_of_groups_with_advantages(store, new_run, step
     [
         (ALL_WRONG, "the rewards were equal within every group"),
         (ALL_WRONG, "try an easier task"),
+        (ALL_WRONG | {"reward/truncated": 0.4}, "try an easier task"),
+        (
+            ALL_WRONG | {"reward/truncated": 0.97},
+            "the token limit cut off 97% of the answers; try a larger generation.max_tokens",
+        ),
         ({"collapse/acr": 1.0, "collapse/all_wrong": 0.0}, "try a harder task"),
         ({"collapse/acr": 0.3}, "no group had an advantage other than 0; check the estimator"),
         ({}, "no group had an advantage other than 0; check the estimator"),

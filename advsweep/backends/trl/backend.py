@@ -24,6 +24,7 @@ from advsweep.backends.identity import hash_json
 from advsweep.backends.step_changes import evenly_spaced
 from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
+    SAMPLED_PROBLEMS,
     HfModel,
     TransformersGeneration,
     VllmGeneration,
@@ -40,6 +41,8 @@ from advsweep.printable import printable_line
 from advsweep.tasks.base import Split, SymbolTask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from advsweep.backends.base import Run
     from advsweep.backends.reporter import Reporter
     from advsweep.backends.trl.sampling import ModelSampler
@@ -124,6 +127,9 @@ class TrlBackend(TrlOptions, Backend):
     def cautions(self, run: Run) -> list[str]:
         model = hf_model(run.model)
         cautions = [] if run.absent else describe_lost_characters(model, run.task)
+        wanted = {"task.reward": run.task.delimiters}
+        wanted["generation.stop"] = generation_of(run.generation).stop
+        cautions += describe_special_tokens(model, wanted)
         if model.is_trained_in_other_dtype:
             cautions.append(
                 f"model.dtype: {model.dtype.value} is for weights that are not trained (a base "
@@ -208,9 +214,17 @@ class TrlBackend(TrlOptions, Backend):
         for caution in cautions:
             warnings.warn(caution, AdvsweepWarning, stacklevel=2)
         tokens = answer_tokens(generation, task)
-        return self._open(
-            hf_model(model), None, generation_of(generation), tokens=tokens, top_p=settings.top_p
-        )
+        ending = generation_of(generation)
+        sampler = self._open(described, None, ending, tokens=tokens, top_p=settings.top_p)
+        from advsweep.backends.trl.prompt_checks import Checkpoint
+        from advsweep.backends.trl.sampling import ModelSampler
+
+        if isinstance(sampler, ModelSampler):
+            with sampler.opened() as loaded:
+                checked = Checkpoint(described, sampler.tokenizer, loaded, sampler.marks)
+                for caution in checked.check(task, tokens, ending.stop):
+                    warnings.warn(caution, AdvsweepWarning, stacklevel=2)
+        return sampler
 
     def _open(
         self,
@@ -308,10 +322,32 @@ def _stopping(generation: Generation) -> Plain:
     return {"stop": list(stop)} if stop else {}
 
 
-# Problems of a split that are looked at.
-SAMPLED = 100
-
 _SMALL = 256
+
+
+def describe_special_tokens(model: HfModel, wanted: Mapping[str, Sequence[str]]) -> list[str]:
+    """Describe the texts that a run looks for in answers and that are special tokens of the model.
+
+    Rewards see them here. Programs that decode answers without special tokens, as most do, do not:
+    there a reward for the same text is always 0.
+
+    Args:
+        wanted: texts, by the config key that asks for them.
+    """
+    try:
+        content = json.loads((model.folder / "tokenizer.json").read_text("utf-8"))
+        special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return []  # of the hub, not ours, or damaged: loading it tells
+    warnings_of_keys = []
+    for key, texts in wanted.items():
+        inside = sorted({token for text in texts for token in special if token and token in text})
+        if inside:
+            warnings_of_keys.append(
+                f"{key}: {', '.join(inside)} is a special token of {model.path}, which answers "
+                "keep here; programs that decode without special tokens never see it"
+            )
+    return warnings_of_keys
 
 
 def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
@@ -333,9 +369,9 @@ def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
     if len(characters) > _SMALL or any(len(word) > 1 for word in characters):
         return []
     held_out = task.problems(Split.HELD_OUT)
-    problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED)]
+    problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED_PROBLEMS)]
     if task.can_train:
-        problems += task.draw(SAMPLED, np.random.default_rng(0))
+        problems += task.draw(SAMPLED_PROBLEMS, np.random.default_rng(0))
     prompts = list(dict.fromkeys(problem.text for problem in problems))
     losing = [prompt for prompt in prompts if not characters.issuperset(prompt)]
     if not losing:

@@ -59,10 +59,14 @@ GREEDY = 1e-6
 
 def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Conversation:
     """Return the model's input: the problem's text, or a conversation for a chat template."""
-    chat = model.prompt is Prompt.CHAT or (
+    return problem.messages if is_chat(model, tokenizer) else problem.text
+
+
+def is_chat(model: HfModel, tokenizer: Any) -> bool:
+    """Return whether problems become conversations for a chat template."""
+    return model.prompt is Prompt.CHAT or (
         model.prompt is Prompt.AUTO and tokenizer.chat_template is not None
     )
-    return problem.messages if chat else problem.text
 
 
 def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[list[int]]:

@@ -38,6 +38,7 @@ from advsweep.backends.trl.loading import (
     lora_config,
     model_arguments,
 )
+from advsweep.backends.trl.prompt_checks import Checkpoint
 from advsweep.backends.trl.reference import ReferenceModel
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.trainer import EstimatorTrainer
@@ -113,10 +114,17 @@ class Training:
                 peft_config=lora_config(self._model) if self._model.lora_rank else None,
                 callbacks=[_AroundSteps(self)],
             )
-        for line in describe_dropped(self._model, self.trainer.model.generation_config):
-            self.reporter.log(line)
+        self._check_model()
         # It prints to stdout, which is for the data of commands alone.
         self.trainer.remove_callback(PrinterCallback)
+
+    def _check_model(self) -> None:
+        """Refuse a model that cannot get the task's prompts, and log what is doubtful."""
+        trainer = self.trainer
+        model = Checkpoint(self._model, self._tokenizer, trainer.model, trainer.eos_token_ids)
+        doubts = model.check(self.run.task, self._tokens, self._generation.stop)
+        for line in doubts + describe_dropped(self._model, trainer.model.generation_config):
+            self.reporter.log(line)
 
     def train(self) -> None:
         newest = self._loop.newest.path if self._loop.newest else None
