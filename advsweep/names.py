@@ -35,6 +35,7 @@ POLICY_LOSS = "loss/policy"
 LEARNING_RATE = "optim/lr"
 GRADIENT_NORM = "optim/grad_norm"
 CHANGE_NORM = "optim/change_norm"
+WEIGHTS_CHANGED = "optim/weights_changed"
 MATCH_FACTOR = "optim/match_factor"
 
 # Where the seconds of a step go

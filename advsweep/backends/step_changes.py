@@ -4,6 +4,7 @@
     optim/step_norm        ‖w_t - w_{t-1}‖, the change of the step
     optim/update_cosine    cosine between this step's change and the previous one's
     policy/kl_step         KL(old ‖ new) of the step, per token, in nats
+    optim/weights_changed  share of the weights with a gradient that the first step changes (TRL)
 
 The cosine is left out where one of the two changes is 0, and so in the first step. A resumed
 training continues it, because checkpoints hold the last change.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from advsweep.names import CHANGE_NORM, POLICY_LOSS
+from advsweep.names import CHANGE_NORM, POLICY_LOSS, WEIGHTS_CHANGED
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -80,6 +81,43 @@ class ChangeMeter:
         """Load what `state` returned, once the weights are those of that step."""
         self._change = state.get(_CHANGE)
         self.begin()
+
+
+# Weights that are looked at.
+_SAMPLED_WEIGHTS = 1_000_000
+
+
+class WeightSample:
+    """A sample of all weights before an update, with those that have a gradient.
+
+    An update below the rounding of a weight's type leaves it as it is: that is how a training in 16
+    bits, or at a tiny rate, does nothing without an error.
+
+    Args:
+        weights: the weights in training, with the gradients of the update.
+    """
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        total = sum(weight.numel() for weight in weights)
+        self._every = -(-total // _SAMPLED_WEIGHTS)
+        self._weights = [weight for weight in weights if weight.grad is not None]
+        self._before = [self._sample(weight.detach()).clone() for weight in self._weights]
+        gradients = [weight.grad for weight in self._weights if weight.grad is not None]
+        self._has_gradient = [self._sample(gradient) != 0 for gradient in gradients]
+
+    def _sample(self, values: Tensor) -> Float[Tensor, " some"]:
+        return values.reshape(-1)[:: self._every]
+
+    def metrics(self) -> dict[str, float]:
+        """Return `optim/weights_changed`; empty if no weight had a gradient."""
+        changed = 0
+        counted = 0
+        parts = zip(self._weights, self._before, self._has_gradient, strict=True)
+        for weight, before, has_gradient in parts:
+            moved = self._sample(weight.detach()) != before
+            changed += int((moved & has_gradient).sum())
+            counted += int(has_gradient.sum())
+        return {WEIGHTS_CHANGED: changed / counted} if counted else {}
 
 
 def _dot(first: Float[Tensor, " weights"], second: Float[Tensor, " weights"]) -> Float[Tensor, ""]:

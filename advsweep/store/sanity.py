@@ -15,7 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import first_of
-from advsweep.names import ACR, ACR_AFTER, ALL_WRONG, ROLLOUT_COST, TRUNCATED, UTILISATION
+from advsweep.names import (
+    ACR,
+    ACR_AFTER,
+    ALL_WRONG,
+    ROLLOUT_COST,
+    TRUNCATED,
+    UTILISATION,
+    WEIGHTS_CHANGED,
+)
 
 if TYPE_CHECKING:
     from advsweep.store.records import RunRecord
@@ -26,6 +34,9 @@ FEW = 0.01
 
 # Answers that the token limit cuts off are the cause if there are at least as many.
 MOST_CUT_OFF = 0.5
+
+# Fewer weights with a gradient that a first step changes are a fault of their type or the rate.
+MOST_UNCHANGED = 0.5
 
 EARLY_STEPS = 10
 # Runs with at least this share in their early steps learned something.
@@ -39,6 +50,25 @@ def find_no_signal(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
     advantages were not recorded are left out, such as those of other trainers. Steps in which
     the rollout policy kept no group count as steps without advantages.
     """
+    return _find_rounded_updates(store, run_ids) | _find_no_advantages(store, run_ids)
+
+
+def _find_rounded_updates(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
+    """Return the runs whose first step left most weights with a gradient as they were."""
+    changed = store.metrics.means(run_ids, WEIGHTS_CHANGED)
+    return {
+        run_id: (
+            f"hardly anything was learned: step 1 changed {share:.2%} of the weights that had a "
+            "gradient, as updates at this optimizer.lr are below the rounding of their type; try a "
+            "larger optimizer.lr, or weights of more bits"
+        )
+        for run_id, share in changed.items()
+        if share < MOST_UNCHANGED
+    }
+
+
+def _find_no_advantages(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
+    """Return the runs with hardly any advantage other than 0, after their early steps."""
     early = _shares(store, run_ids, first=EARLY_STEPS)
     # Reading all curves would take longer than the rest of a report of many runs.
     suspects = [run_id for run_id, share in early.items() if share is None or share < MOST_EARLY]

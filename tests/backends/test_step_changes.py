@@ -7,9 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advsweep.backends import step_changes
 from advsweep.backends.bandit.tables import divergences
 from advsweep.backends.step_changes import (
     ChangeMeter,
+    WeightSample,
     kl_estimate,
     loss_variance,
 )
@@ -80,3 +82,30 @@ def test_the_variance_of_losses():
     assert loss_variance([1.0, 3.0]) == {"loss/variance": 1.0}
     assert loss_variance([1.0]) == {}
     assert loss_variance([1.0, math.nan]) == {}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [(torch.float32, 0.99, 1.0), (torch.bfloat16, 0.0, 0.05)]
+)
+def test_an_update_below_the_rounding_of_weights_changes_few(dtype, low, high):
+    torch.manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(40, 50).to(dtype)) for _ in range(3)]
+    without_gradient, half, whole = weights
+    half.grad = torch.randn(40, 50).to(dtype)
+    half.grad[:20] = 0
+    whole.grad = torch.randn(40, 50).to(dtype)
+    sample = WeightSample(weights)
+    torch.optim.AdamW(weights, lr=1e-6, weight_decay=0.0).step()
+    assert low <= sample.metrics()["optim/weights_changed"] <= high
+    assert WeightSample([without_gradient]).metrics() == {}
+
+
+def test_many_weights_are_sampled(monkeypatch):
+    monkeypatch.setattr(step_changes, "_SAMPLED_WEIGHTS", 10)
+    weight = torch.nn.Parameter(torch.ones(95))
+    weight.grad = torch.ones(95)
+    sample = WeightSample([weight])
+    with torch.no_grad():
+        # Every tenth weight is looked at: four of the ten.
+        weight[:35] = 2.0
+    assert sample.metrics() == {"optim/weights_changed": 0.4}

@@ -75,6 +75,15 @@ def test_its_cause_is_read_from_the_rewards(store, new_run, rewards, part):
     assert part in _found(store, new_run, rewards | nothing)
 
 
+@pytest.mark.parametrize(("share", "is_told"), [(0.0034, True), (0.49, True), (0.998, False)])
+def test_a_first_step_that_rounding_undoes_is_told(store, new_run, share, is_told):
+    learning = {"collapse/acr_after": 0.2, "cost/utilisation": 1.0}
+    found = _found(store, new_run, learning | {"optim/weights_changed": share}, learning)
+    assert (found is not None) == is_told
+    if is_told:
+        assert f"step 1 changed {share:.2%} of the weights that had a gradient" in found
+
+
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [

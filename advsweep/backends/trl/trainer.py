@@ -24,7 +24,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
-from advsweep.backends.step_changes import ChangeMeter, peak_memory
+from advsweep.backends.step_changes import ChangeMeter, WeightSample, peak_memory
 from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl.config import generation_of, hf_model
 from advsweep.backends.trl.consistency import Bound, measure_gap
@@ -116,6 +116,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.estimator.reset()
         self.step_buffer = StepBuffer()
         self.base_rate = math.nan
+        self._first_weights: WeightSample | None = None
         super().__init__(
             model=self._model_settings.location, reward_funcs=self._reward, **arguments
         )
@@ -157,6 +158,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             metrics |= buffer.effect.metrics()
         if self.meter:
             metrics |= self.meter.measure()
+        if self._first_weights is not None:
+            metrics |= self._first_weights.metrics()
+            self._first_weights = None
         return {**metrics, **peak_memory(), UPDATE_SECONDS: seconds}
 
     def evaluation_sampler(self, sampler: ModelSampler) -> ModelSampler:
@@ -460,6 +464,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             return
         self._check("loss", loss)
         self._check("gradient norm", updates.norm)
+        if self.steps_done == 0 and self._first_weights is None:
+            trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+            self._first_weights = WeightSample(trained)
         updates.end(metrics, self._get_learning_rate())
 
     def _check(self, what: str, value: float) -> None:

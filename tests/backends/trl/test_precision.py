@@ -27,6 +27,8 @@ def test_a_training_of_all_weights_is_that_in_float32(run_in, train, tmp_path, d
     run = run_in(dtype)
     trained = train(run, tmp_path / dtype)
     assert trained.lasting == expected.lasting
+    assert expected.points[1]["optim/weights_changed"] > 0.9
+    assert "optim/weights_changed" not in expected.points[2]
     weights = load(Checkpoints(tmp_path / dtype, run.identity).load(2).files["model.safetensors"])
     assert {weight.dtype for weight in weights.values()} == {torch.float32}
     with run.backend.sampler(run, tmp_path / dtype, 2).opened() as model:
