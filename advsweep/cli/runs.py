@@ -17,7 +17,7 @@ from advsweep.store.imported import is_imported
 from advsweep.store.races import RaceRecord
 from advsweep.store.sanity import find_no_signal, run_list
 from advsweep.store.seeds import UNKNOWN_SEED, show_seed
-from advsweep.store.tuning_records import TuningRecord
+from advsweep.store.tuning_records import TunedValue, TuningRecord, ValueState
 
 # Looks that a table of a race has.
 LOOKS = 4
@@ -237,13 +237,19 @@ def print_tuning(record: TuningRecord) -> None:
     values = sorted({each.value for arm in record.arms for each in arm.grid})
     rows = []
     for arm in record.arms:
-        scores = {
-            each.value: each.state.value if each.score is None else f"{each.score:.3f}"
-            for each in arm.grid
-        }
+        scores = {each.value: _describe_score(each) for each in arm.grid}
         rows.append([arm.name, *(scores.get(value, "") for value in values), arm.choice])
     echo_line(record.title)
     print_columns(["arm", *(f"{value:g}" for value in values), "choice"], rows)
+
+
+def _describe_score(value: TunedValue) -> str:
+    """Return the score of a value, or why it has none; a dropped one has fewer seeds."""
+    if value.score is None:
+        return value.state.value
+    if value.state is ValueState.DROPPED:
+        return f"{value.score:.3f} (n={value.seeds})"
+    return f"{value.score:.3f}"
 
 
 def print_race(record: RaceRecord) -> None:

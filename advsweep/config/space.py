@@ -258,6 +258,19 @@ class Race(Component):
 FIRST_SEED = 1000
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """A comparison of the values of an arm.
+
+    Attributes:
+        values: how many are compared.
+        seeds: the number of tuning seeds that each has, the first ones.
+    """
+
+    values: int
+    seeds: int
+
+
 @dataclass(kw_only=True)
 class Tune(Component):
     """How each arm of a sweep finds its own value of a key.
@@ -265,6 +278,11 @@ class Tune(Component):
     An arm is trained with each value and all tuning seeds, and the value with the best mean is
     its choice; of equals the smallest. While that is the least or the greatest value, the grid
     grows by one more beyond it, as far apart as the two at that edge.
+
+    With `halving` all values begin with a few of the tuning seeds. The better half goes on, with
+    about twice as many, until two or three are left, which have all of them.
+    Values are compared on equal seeds at their last step: at fewer steps the largest rates lead,
+    as they learn fastest at first.
     """
 
     name: ClassVar[str] = "tune"
@@ -281,6 +299,9 @@ class Tune(Component):
     )
     metric: str = option("pass@1", help="the metric of the last step that decides")
     lower: bool = option(False, help="whether a lower metric is better")
+    halving: bool = option(
+        False, help="whether the worse half of the values is dropped after a few seeds, and so on"
+    )
     set: dict[str, Any] = option(
         {}, help="keys that have another value in tuning runs, such as steps or a split of data"
     )
@@ -298,6 +319,11 @@ class Tune(Component):
                 raise ConfigError(f"set.{key}: expected a key that tuning leaves alone")
         if not self.tuning_seeds:
             raise ConfigError("seeds: expected at least one seed, got none")
+        if self.halving and (len(self.values) < 3 or len(self.tuning_seeds) < 2):
+            raise ConfigError(
+                f"halving: expected three or more values and two or more seeds, got "
+                f"{len(self.values)} and {len(self.tuning_seeds)}; without it all are trained"
+            )
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
@@ -305,11 +331,46 @@ class Tune(Component):
             return tuple(range(FIRST_SEED, FIRST_SEED + self.seeds))
         return tuple(dict.fromkeys(self.seeds))
 
+    @property
+    def rungs(self) -> list[Rung]:
+        """The rungs that the values of an arm climb; without halving a single one.
+
+        The last one has all seeds, and each one before about half as many as the next. Five values
+        and eight seeds: 5 values with 2 seeds, 3 with 4, 2 with 8.
+        """
+        most = len(self.tuning_seeds)
+        if not self.halving:
+            return [Rung(values=len(self.values), seeds=most)]
+        sizes = [len(self.values)]
+        while sizes[-1] > 2:
+            sizes.append(-(-sizes[-1] // 2))
+        counts = [-(-most // 2**left) for left in range(len(sizes))]
+        # With few seeds there are as many rungs as there are different numbers of them.
+        increasing = sorted(set(counts))
+        return [
+            Rung(values=values, seeds=seeds)
+            for values, seeds in zip(sizes, increasing, strict=False)
+        ]
+
+    @property
+    def runs(self) -> int:
+        """The number of runs of an arm with its values; by halving the most, if none fails."""
+        runs = 0
+        earlier_seeds = 0
+        for rung in self.rungs:
+            runs += rung.values * (rung.seeds - earlier_seeds)
+            earlier_seeds = rung.seeds
+        return runs
+
+    def ranked(self, scores: Mapping[float, float | None]) -> list[float]:
+        """Return the values that have a score, the best first, and of equals the smallest."""
+        sign = 1 if self.lower else -1
+        scored = [(sign * score, value) for value, score in scores.items() if score is not None]
+        return [value for _, value in sorted(scored)]
+
     def best(self, scores: Mapping[float, float | None]) -> float | None:
         """Return the value with the best score, of equals the smallest; None without a score."""
-        sign = -1 if self.lower else 1
-        scored = [(sign * score, -value) for value, score in scores.items() if score is not None]
-        return -max(scored)[1] if scored else None
+        return next(iter(self.ranked(scores)), None)
 
     def beyond(self, grid: Sequence[float], best: float) -> float | None:
         """Return the next value beyond the edge of a grid that the best is at.

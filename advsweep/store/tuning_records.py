@@ -21,7 +21,8 @@ class ValueState(StrEnum):
     """How far the runs of an arm with one value are.
 
     `OPEN`: some are still to be trained. `FAILED`, `PRUNED`: some failed or were stopped early.
-    `UNMEASURED`: some lack a finite value of the metric. Only those that are `DONE` may be chosen.
+    `UNMEASURED`: some lack a finite value of the metric. `DROPPED`: done, and among the worse half
+    on so many seeds. Only those that are `DONE` may be chosen.
     """
 
     OPEN = "open"
@@ -29,6 +30,7 @@ class ValueState(StrEnum):
     FAILED = "failed"
     PRUNED = "pruned"
     UNMEASURED = "unmeasured"
+    DROPPED = "dropped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +38,18 @@ class TunedValue:
     """One value of an arm's grid.
 
     Attributes:
-        scores: the metric of each tuning seed, in their order; empty unless its runs are done.
+        seeds: the number of tuning seeds that it is trained with so far, the first ones.
+        scores: the metric of each of these, in their order; empty unless its runs are done.
     """
 
     value: float
     state: ValueState
+    seeds: int
     scores: tuple[float, ...] = ()
 
     @property
     def score(self) -> float | None:
-        """The mean over the tuning seeds."""
+        """The mean over its tuning seeds."""
         return math.fsum(self.scores) / len(self.scores) if self.scores else None
 
 
@@ -86,6 +90,7 @@ class TuningRecord:
         lower: whether a lower metric is better.
         seeds: the tuning seeds.
         sweep: the sweep of the tuning runs.
+        halving: whether values were dropped after a part of the seeds.
         arms: in the order of the sweep.
     """
 
@@ -94,6 +99,7 @@ class TuningRecord:
     lower: bool
     seeds: tuple[int, ...]
     sweep: str
+    halving: bool = False
     arms: Sequence[TunedArm]
 
     @property
@@ -102,10 +108,23 @@ class TuningRecord:
         return not any(arm.is_open for arm in self.arms)
 
     @property
+    def grid_runs(self) -> int:
+        """The number of runs that all values of all arms have with all tuning seeds."""
+        return sum(len(arm.grid) for arm in self.arms) * len(self.seeds)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs of the values so far."""
+        return sum(each.seeds for arm in self.arms for each in arm.grid)
+
+    @property
     def title(self) -> str:
         """What was tuned, and how."""
         seeds = first_of(map(str, self.seeds), 4)
-        return f"{self.key} tuned for each arm by {self.metric} on seeds {seeds} ({self.sweep})"
+        title = f"{self.key} tuned for each arm by {self.metric} on seeds {seeds} ({self.sweep})"
+        if self.halving and self.is_complete:
+            return f"{title}, by halving with {self.runs} of the {self.grid_runs} runs of the grid"
+        return f"{title}, by halving" if self.halving else title
 
     @property
     def text(self) -> str:
@@ -127,6 +146,8 @@ class TuningRecord:
                     TunedValue(
                         value=_number(each["value"]),
                         state=ValueState(each["state"]),
+                        # Earlier versions trained every value with all seeds, and wrote no number.
+                        seeds=int(each.get("seeds", len(node["seeds"]))),
                         scores=tuple(map(_number, each["scores"])),
                     )
                     for each in arm["grid"]
@@ -139,6 +160,7 @@ class TuningRecord:
                 lower=bool(node["lower"]),
                 seeds=tuple(map(int, node["seeds"])),
                 sweep=str(node["sweep"]),
+                halving=bool(node.get("halving", False)),
                 arms=arms,
             )
         except (KeyError, TypeError, ValueError, OverflowError):

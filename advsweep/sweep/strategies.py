@@ -22,7 +22,7 @@ from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.racing import execute_race, plan_race
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.tuning import Tuning, execute_tuning, plan_tuning
+from advsweep.sweep.tuning import Trial, Tuning, execute_tuning, plan_tuning
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -171,9 +171,13 @@ class TunedSweep(SweepStrategy):
     def preview(self, store: Store | None) -> Preview:
         tuning = self.tuning
         record = tuning.read(store)
-        grid = [(arm.name, each.value) for arm in record.arms for each in arm.grid]
-        plan = tuning.plan_test(record) if record.is_complete else tuning.plan(grid)
-        seeds = len(record.seeds)
+        trials = [
+            Trial(arm=arm.name, value=each.value, seeds=each.seeds)
+            for arm in record.arms
+            for each in arm.grid
+        ]
+        plan = tuning.plan_test(record) if record.is_complete else tuning.plan(trials)
+        grown = [t for t in trials if t.value not in tuning.tune.values]
         return Preview(
             stage=Stage(plan=plan),
             texts=[self._describe_size()],
@@ -181,8 +185,8 @@ class TunedSweep(SweepStrategy):
             warnings=[text for text in self.plan.warnings if text not in plan.warnings],
             counts={
                 "tune": record.plain(),
-                "tuning_runs": len(grid) * seeds,
-                "most_tuning_runs": len(tuning.first) * seeds + tuning.extra_runs,
+                "tuning_runs": tuning.first_runs + sum(trial.seeds for trial in grown),
+                "most_tuning_runs": tuning.first_runs + tuning.extra_runs,
                 "test_runs": len(self.plan.runs),
             },
         )
@@ -218,20 +222,33 @@ class TunedSweep(SweepStrategy):
         """Return the values that a plan of tuning runs tries."""
         key = self.tuning.tune.key
         values = sorted({planned.assignment[key] for planned in plan.runs})
-        return f"values of {key}: {', '.join(f'{value:g}' for value in values)}"
+        text = f"values of {key}: {', '.join(f'{value:g}' for value in values)}"
+        if self.tuning.tune.halving:
+            seeds = {planned.run.seed for planned in plan.runs}
+            text = f"{text}, with {counted(len(seeds), 'seed')}"
+        return text
 
     def _describe_size(self) -> str:
         tuning = self.tuning
         tune = tuning.tune
         arms = counted(len(tuning.arms), "arm")
-        seeds = counted(len(tune.tuning_seeds), "seed")
-        first = counted(len(tuning.first) * len(tune.tuning_seeds), "tuning run")
+        first = counted(tuning.first_runs, "tuning run")
+        rungs = [
+            f"{rung.values} values of {tune.key} x {counted(rung.seeds, 'seed')}"
+            for rung in tune.rungs
+        ]
+        size = f"{first} ({arms} x {rungs[0]})"
+        if tune.halving:
+            better = [f"the better {r.values} x {r.seeds} seeds" for r in tune.rungs[1:]]
+            size = (
+                f"at most {first} in place of {len(tuning.grid) * len(tune.tuning_seeds)} "
+                f"({arms} x {', '.join([rungs[0], *better])})"
+            )
         grown = ""
         if tuning.extra_runs:
             grown = f", and at most {tuning.extra_runs} more where the best value is at an edge"
         return (
-            f"sweep {tuning.name}: {first} ({arms} x {len(tune.values)} values of {tune.key} x "
-            f"{seeds}){grown}; then {counted(len(self.plan.runs), 'test run')}"
+            f"sweep {tuning.name}: {size}{grown}; then {counted(len(self.plan.runs), 'test run')}"
         )
 
 

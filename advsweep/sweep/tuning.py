@@ -6,7 +6,6 @@ from the grid of the sweep file; what the store says of an earlier choice is not
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,13 @@ if TYPE_CHECKING:
     from advsweep.sweep.events import SweepResult
 
 
-# Arms, by name, with values to train them with.
-Wanted = Sequence[tuple[str, float]]
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """An arm with a value, and the number of tuning seeds that it is trained with."""
+
+    arm: str
+    value: float
+    seeds: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,7 @@ class Tuning:
         names: the name of the arm of each run of the sweep, by the text of its keys.
         test: the plan of the test runs, without values of the tuned key.
         make: plans other runs in place of the sweep's.
+        _identities: of the runs of an arm with a value and all tuning seeds.
     """
 
     tune: Tune
@@ -62,35 +67,69 @@ class Tuning:
         return f"{self.name}-tuning"
 
     @property
-    def first(self) -> Wanted:
-        """All arms with the values of the sweep file."""
-        return [(name, value) for name in self.arms for value in self.tune.values]
+    def grid(self) -> list[Trial]:
+        """All arms with the values of the sweep file and all tuning seeds."""
+        seeds = len(self.tune.tuning_seeds)
+        return [
+            Trial(arm=name, value=value, seeds=seeds)
+            for name in self.arms
+            for value in self.tune.values
+        ]
+
+    @property
+    def first_runs(self) -> int:
+        """The number of tuning runs with the values of the sweep file; by halving the most."""
+        return len(self.arms) * self.tune.runs
 
     @property
     def extra_runs(self) -> int:
         """The most tuning runs by which grids may grow."""
         return len(self.arms) * self.tune.extend * len(self.tune.tuning_seeds)
 
-    def plan(self, wanted: Wanted) -> Plan:
+    def plan(self, trials: Sequence[Trial]) -> Plan:
         """Plan tuning runs.
 
         Raises:
             ConfigError: an arm cannot have a value.
         """
-        tune = self.tune
-        points_of = {
-            (name, value): [
-                {**self.arms[name], tune.key: value, SEED: seed} for seed in tune.tuning_seeds
-            ]
-            for name, value in wanted
-        }
-        plan = self.make(lambda _: list(itertools.chain.from_iterable(points_of.values())))
+        listed = [point for trial in trials for point in self._points(trial)]
+        return replace(self.make(lambda _: listed), name=self.tuning_name)
+
+    def _points(self, trial: Trial) -> list[Assignment]:
+        """Return the keys of the runs of a trial, in the order of the tuning seeds."""
+        seeds = self.tune.tuning_seeds[: trial.seeds]
+        keys = {**self.arms[trial.arm], self.tune.key: trial.value}
+        return [{**keys, SEED: seed} for seed in seeds]
+
+    def _identities_of(self, trial: Trial) -> list[str]:
+        """Return the identities of the runs of a trial, in the order of the tuning seeds.
+
+        Raises:
+            ConfigError: the arm cannot have the value.
+        """
+        key = (trial.arm, trial.value)
+        if key not in self._identities:
+            self._plan_identities([replace(trial, seeds=len(self.tune.tuning_seeds))])
+        return self._identities[key][: trial.seeds]
+
+    def _plan_identities(self, trials: Sequence[Trial]) -> Plan:
+        """Plan trials with all tuning seeds, and keep the identities of their runs."""
+        plan = self.plan(trials)
         identities = {_text(planned.assignment): planned.run.identity for planned in plan.runs}
         for duplicate in plan.duplicates:
             identities[_text(duplicate.assignment)] = duplicate.identity
-        for arm_value, points_of_value in points_of.items():
-            self._identities[arm_value] = [identities[_text(point)] for point in points_of_value]
-        return replace(plan, name=self.tuning_name)
+        for trial in trials:
+            points = self._points(trial)
+            self._identities[trial.arm, trial.value] = [identities[_text(p)] for p in points]
+        return plan
+
+    def check_grid(self) -> Plan:
+        """Plan all runs of the grid of the sweep file.
+
+        Raises:
+            ConfigError: an arm cannot have a value.
+        """
+        return self._plan_identities(self.grid)
 
     def plan_test(self, record: TuningRecord) -> Plan:
         """Plan the test runs of the arms that have a choice, each at its own.
@@ -136,16 +175,14 @@ class Tuning:
             ids = [run.id for run in runs.values()]
             measured = store.metrics.means(ids, self.tune.metric, last=1)
 
-        def result(name: str, value: float) -> TunedValue:
-            if (name, value) not in self._identities:
-                self.plan([(name, value)])
-            identities = self._identities[name, value]
+        def result(trial: Trial) -> TunedValue:
+            identities = self._identities_of(trial)
             replicates = [runs[identity] for identity in identities if identity in runs]
             state = state_of(replicates, len(identities), measured)
-            if state is not ValueState.DONE:
-                return TunedValue(value=value, state=state, scores=())
-            scores = tuple(measured[run.id] for run in replicates)
-            return TunedValue(value=value, state=state, scores=scores)
+            scores: tuple[float, ...] = ()
+            if state is ValueState.DONE:
+                scores = tuple(measured[run.id] for run in replicates)
+            return TunedValue(value=trial.value, state=state, seeds=trial.seeds, scores=scores)
 
         return TuningRecord(
             key=self.tune.key,
@@ -153,28 +190,52 @@ class Tuning:
             lower=self.tune.lower,
             seeds=self.tune.tuning_seeds,
             sweep=self.tuning_name,
+            halving=self.tune.halving,
             arms=[self._read_arm(name, result) for name in self.arms],
         )
 
     def _has_begun(self, store: Store) -> bool:
         return any(sweep.name == self.tuning_name for sweep in store.sweeps.select())
 
-    def _read_arm(self, name: str, result: Callable[[str, float], TunedValue]) -> TunedArm:
+    def _read_arm(self, name: str, result: Callable[[Trial], TunedValue]) -> TunedArm:
+        """Return how far an arm is: its values climb the rungs, then its grid may grow.
+
+        Both follow from the results alone, so that a resumed sweep comes to the same.
+        """
         tune = self.tune
-        results = {value: result(name, value) for value in tune.values}
-        # The grid grows from the results alone, so that a resumed sweep grows it alike.
+        results: dict[float, TunedValue] = {}
+        values = list(tune.values)
+        for rung in tune.rungs:
+            # What has failed on a rung is among the worse half of it.
+            kept = tune.ranked(_scores(results))[: rung.values] if results else values
+            for value, each in results.items():
+                if each.state is ValueState.DONE and value not in kept:
+                    results[value] = replace(each, state=ValueState.DROPPED)
+            for value in kept:
+                results[value] = result(Trial(arm=name, value=value, seeds=rung.seeds))
+            if any(each.state is ValueState.OPEN for each in results.values()):
+                return TunedArm(name=name, grid=_ascending(results))
         while True:
-            grid = [results[value] for value in sorted(results)]
-            if any(each.state is ValueState.OPEN for each in grid):
-                return TunedArm(name=name, grid=grid)
-            best = tune.best({each.value: each.score for each in grid})
+            best = tune.best(_scores(results))
             more = None if best is None else tune.beyond(sorted(results), best)
             if more is None or len(results) == len(tune.values) + tune.extend:
-                return TunedArm(name=name, grid=grid, chosen=best)
+                return TunedArm(name=name, grid=_ascending(results), chosen=best)
+            trial = Trial(arm=name, value=more, seeds=len(tune.tuning_seeds))
             try:
-                results[more] = result(name, more)
+                results[more] = result(trial)
             except ConfigError:  # the arm cannot have that value
-                return TunedArm(name=name, grid=grid, chosen=best)
+                return TunedArm(name=name, grid=_ascending(results), chosen=best)
+            if results[more].state is ValueState.OPEN:
+                return TunedArm(name=name, grid=_ascending(results))
+
+
+def _ascending(results: Mapping[float, TunedValue]) -> list[TunedValue]:
+    return [results[value] for value in sorted(results)]
+
+
+def _scores(results: Mapping[float, TunedValue]) -> dict[float, float | None]:
+    """Return the scores of the values that may be chosen."""
+    return {value: each.score for value, each in results.items() if each.state is ValueState.DONE}
 
 
 def state_of(runs: Sequence[RunRecord], wanted: int, measured: Mapping[int, float]) -> ValueState:
@@ -239,7 +300,7 @@ def plan_tuning(
         test=test,
         make=make,
     )
-    first = tuning.plan(tuning.first)
+    first = tuning.check_grid()
     warnings = [*first.warnings, *_warn_of_shared_problems(first, test)]
     return replace(tuning, test=replace(test, warnings=warnings))
 
@@ -335,8 +396,9 @@ def execute_tuning(
 ) -> tuple[TuningRecord, SweepResult | None]:
     """Train tuning runs until every arm has its choice.
 
-    Runs are trained in rounds: all values of the sweep file, then those by which grids grow. An
-    arm without a choice whose runs failed is tried again, once.
+    Runs are trained in rounds: all values of the sweep file, by halving those of a rung after
+    those of the one before, then those by which grids grow. An arm without a choice whose runs
+    failed is tried again, once.
 
     Args:
         run: executes a plan.
@@ -349,7 +411,7 @@ def execute_tuning(
         UnknownNameError: the runs have no such metric.
     """
     last_round: SweepResult | None = None
-    tried: set[tuple[str, float]] = set()
+    tried: set[Trial] = set()
     spec = {**tuning.test.spec, "settings": tuning.test.settings()}
     while True:
         record = tuning.read(store)
@@ -358,19 +420,21 @@ def execute_tuning(
         states = {each.state for arm in record.arms for each in arm.grid}
         if states - {ValueState.OPEN} == {ValueState.UNMEASURED}:
             check_metric(store, tuning.tuning_name, record.metric, "sweep.tune.metric")
-        wanted = [each for each in _values_to_train(record) if each not in tried]
+        wanted = [trial for trial in trials_to_train(record) if trial not in tried]
         if not wanted or (last_round is not None and last_round.is_cut_short):
             return record, last_round
         tried.update(wanted)
         last_round = run(tuning.plan(wanted))
 
 
-def _values_to_train(record: TuningRecord) -> list[tuple[str, float]]:
+def trials_to_train(record: TuningRecord) -> list[Trial]:
     """Return the open values of each arm; those that failed as well where an arm has no choice."""
     wanted = []
     for arm in record.arms:
         states = [ValueState.OPEN]
         if arm.chosen is None and not arm.is_open:
             states.append(ValueState.FAILED)
-        wanted += [(arm.name, each.value) for each in arm.grid if each.state in states]
+        for each in arm.grid:
+            if each.state in states:
+                wanted.append(Trial(arm=arm.name, value=each.value, seeds=each.seeds))
     return wanted

@@ -56,22 +56,22 @@ RECORD = TuningRecord(
         TunedArm(
             name="grpo",
             grid=[
-                TunedValue(value=1e-4, state=ValueState.DONE, scores=(0.1, 0.3)),
-                TunedValue(value=2e-4, state=ValueState.DONE, scores=(0.5, 0.5)),
-                TunedValue(value=4e-4, state=ValueState.FAILED),
+                TunedValue(value=1e-4, state=ValueState.DONE, seeds=2, scores=(0.1, 0.3)),
+                TunedValue(value=2e-4, state=ValueState.DONE, seeds=2, scores=(0.5, 0.5)),
+                TunedValue(value=4e-4, state=ValueState.FAILED, seeds=2),
             ],
             chosen=2e-4,
         ),
         TunedArm(
             name="fade",
             grid=[
-                TunedValue(value=1e-4, state=ValueState.DONE, scores=(0.4, 0.4)),
-                TunedValue(value=2e-4, state=ValueState.DONE, scores=(0.25, 0.35)),
+                TunedValue(value=1e-4, state=ValueState.DONE, seeds=2, scores=(0.4, 0.4)),
+                TunedValue(value=2e-4, state=ValueState.DONE, seeds=2, scores=(0.25, 0.35)),
             ],
             chosen=1e-4,
         ),
-        TunedArm(name="rloo", grid=[TunedValue(value=1e-4, state=ValueState.OPEN)]),
-        TunedArm(name="psr", grid=[TunedValue(value=1e-4, state=ValueState.PRUNED)]),
+        TunedArm(name="rloo", grid=[TunedValue(value=1e-4, state=ValueState.OPEN, seeds=1)]),
+        TunedArm(name="psr", grid=[TunedValue(value=1e-4, state=ValueState.PRUNED, seeds=2)]),
     ],
 )
 

@@ -83,7 +83,7 @@ def settings(plan):
 @pytest.mark.slow
 def test_tuning_runs_have_seeds_and_problems_of_their_own(write):
     tuning = planned(write())
-    assert settings(tuning.plan(tuning.first)) == [
+    assert settings(tuning.plan(tuning.grid)) == [
         (name, "none", rate, seed, 1000)
         for name in ("grpo", "rloo")
         for rate in (2, 4, 16)

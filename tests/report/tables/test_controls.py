@@ -75,7 +75,7 @@ def test_a_tuned_key_is_shown_and_does_not_keep_rows_apart(fair):
         arms=[
             TunedArm(
                 name=name,
-                grid=[TunedValue(value=rate, state=ValueState.DONE, scores=(0.5,))],
+                grid=[TunedValue(value=rate, state=ValueState.DONE, seeds=1, scores=(0.5,))],
                 chosen=rate,
             )
             for name, rate in (("grpo", 1e-4), ("rloo", 4e-4))
