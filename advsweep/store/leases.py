@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, select, update
 
@@ -182,6 +182,29 @@ class Leases(StorePart):
                 end = {"status": status, "stage": None, "heartbeat": now, "finished": now}
                 cause = {"failure": failure, "error": error, "traceback": traceback}
                 self._guard.update(connection, run_id, {**end, **cause})
+        del self.held[run_id]
+
+    def release(self, run_id: int, *, error: str | None = None) -> None:
+        """Give a run that this store object holds back to whoever can train it.
+
+        It is pending again; interrupted, if it was trained before.
+
+        Args:
+            error: why this process cannot train it; kept until the next claim.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+        """
+        with self._database.write() as connection:
+            began = select(RUNS.c.step > 0, RUNS.c.started).where(RUNS.c.id == run_id)
+            was_trained, started = connection.execute(began).one()
+            now = self._now()
+            end: dict[str, Any] = {"stage": None, "heartbeat": now, "error": error}
+            if was_trained:
+                end |= {"status": Status.INTERRUPTED, "started": started, "finished": now}
+            else:
+                end |= {"status": Status.PENDING, "started": None, "finished": None}
+            self._guard.update(connection, run_id, end)
         del self.held[run_id]
 
     def request_stop(self, run_id: int) -> None:

@@ -24,6 +24,8 @@ UNRECORDED = 13
 ORPHANED = 14
 # The run ran out of memory; the store has the error.
 OUT_OF_MEMORY = 15
+# This machine lacks what the run needs: the run is given back, and the store has the reason.
+UNFIT = 16
 # The store could not be written: the disk is full, or a file may not grow.
 DISK_FULL = 18
 

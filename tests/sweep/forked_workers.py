@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from advsweep.store import open_store
 from advsweep.sweep.executors.base import Executor, Handle
-from advsweep.sweep.worker.main import work_on
+from advsweep.sweep.worker.main import Starter, work_on
 
 
 @dataclass
@@ -72,7 +72,7 @@ class ForkingExecutor(Executor):
         self.log_to(job.log)
         self.begin()
         with self.open_store(job) as store:
-            return work_on(store, [job.run_id, *job.others], job.evaluations, parent)
+            return work_on(store, [job.run_id, *job.others], job.evaluations, Starter(pid=parent))
 
     def log_to(self, file):
         logging.basicConfig(filename=file, level="INFO", force=True)

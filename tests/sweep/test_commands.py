@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import time
@@ -22,7 +23,7 @@ from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.scheduler.runs import schedule_runs
-from tests.backends.command.conftest import TEMPLATE, processes_with
+from tests.backends.command.conftest import TEMPLATE, TRAINER, processes_with
 
 BASE: dict[str, Any] = {
     **TEMPLATE,
@@ -84,6 +85,42 @@ def test_a_worker_without_the_program_ends_and_leaves_the_runs(
     assert [run.status for run in store.runs.select()] == [Status.PENDING] * 2
     (tmp_path / "elsewhere").rename(there)
     assert pull_runs(store, None, DebugExecutor()).done == 2
+
+
+def test_four_runs_survive_a_worker_in_the_wrong_folder_and_are_trained_in_the_right_one(
+    template, store, monkeypatch, tmp_path
+):
+    """The programs of a sweep, on a machine that has them elsewhere."""
+    there = tmp_path / "there"
+    there.mkdir()
+    shutil.copy(TRAINER, there / "trainer.py")
+    file = template(
+        "there/mine.yaml",
+        command=[*TEMPLATE["command"][:3], "trainer.py", *TEMPLATE["command"][4:]],
+    )
+    monkeypatch.chdir(there)
+    schedule_runs(planned(file, "seed=0,1,2,3"), store, force=False)
+    monkeypatch.setenv(consent.COMMANDS, "{}")
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    there.rename(elsewhere)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for folder, message in (("", "or name its folder with --folder DIR"), (empty, "that was plan")):
+        consent.allow_stored_templates(str(folder))
+        with pytest.raises(ConfigError, match=message):
+            pull_runs(store, None, DebugExecutor())
+        assert [run.status for run in store.runs.select()] == [Status.PENDING] * 4
+    consent.allow_stored_templates(str(elsewhere))
+    assert pull_runs(store, None, DebugExecutor()).done == 4
+
+
+def test_a_worker_without_the_first_program_leaves_the_runs(template, store):
+    file = template(command=["no-such-program", *TEMPLATE["command"][1:]])
+    schedule_runs(planned(file, "seed=0"), store, force=False)
+    with pytest.raises(ConfigError, match="starts the program 'no-such-program', and this machi"):
+        pull_runs(store, None, DebugExecutor())
+    assert [run.status for run in store.runs.select()] == [Status.PENDING]
 
 
 def test_an_early_stop_ends_the_command(template, store):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,12 @@ _UNUSED: Mapping[str, Any] = {
     "group_size": 1,
     "prompts_per_step": 1,
 }
+
+
+def _finds(program: str, folder: Path) -> bool:
+    """Return whether a program is there, by its name or by its path from a folder."""
+    place = folder / program if os.sep in program else program
+    return shutil.which(place) is not None
 
 
 @dataclass(kw_only=True)
@@ -133,13 +140,24 @@ class Command(Backend):
         if not folder.is_dir():
             raise ConfigError(
                 f"its command starts in {folder}, and this machine has no such folder; start the "
-                "worker where the program is, under the same path"
+                "worker where the program is, or name its folder with --folder DIR"
+            )
+        program = self.spec.argv[0]
+        if isinstance(program, str) and "{" not in program and not _finds(program, folder):
+            raise ConfigError(
+                f"its command starts the program '{program}', and this machine has none; install "
+                f"it, or name the folder where it is with --folder DIR (now {folder})"
             )
 
     def places(self) -> dict[str, str]:
         """The template's file and the working folder: the command line's before the store's."""
-        stored = {"template": self.template, "folder": self.folder}
-        return {**stored, **(allowed_places(self.content) or {})}
+        places = {"template": self.template, "folder": self.folder}
+        places |= allowed_places(self.content) or {}
+        template = Path(self.template)
+        if places["folder"] != self.folder and template.is_relative_to(self.folder):
+            # It lies in the folder, and so in the one that takes its place.
+            places["template"] = str(places["folder"] / template.relative_to(self.folder))
+        return places
 
     def values(self, run: Run, directory: Path) -> Values:
         """Return the values of all placeholders; `directory` belongs to the command."""

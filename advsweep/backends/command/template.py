@@ -360,16 +360,21 @@ def allow_template(content: Mapping[str, Any], template: str, folder: str) -> No
     _write({**_read(), hash_json(dict(content)): {"template": template, "folder": folder}})
 
 
-def allow_stored_templates() -> None:
-    """Record that the user trusts the store to name commands."""
-    _write({**_read(), _ANY: {}})
+def allow_stored_templates(folder: str = "") -> None:
+    """Record that the user trusts the store to name commands.
+
+    Args:
+        folder: the working folder of the programs here; empty for the one that the store names.
+    """
+    _write({**_read(), _ANY: {"folder": folder} if folder else {}})
 
 
 def allowed_places(content: Mapping[str, Any]) -> Mapping[str, str] | None:
     """Return the file and folder that the command line gave with a template.
 
     Returns:
-        An empty mapping if only the store names them and is trusted; None without consent.
+        If only the store names them and is trusted, an empty mapping, or the folder that takes the
+        place of the store's; None without consent.
     """
     # By content, so that a store cannot put another command behind the name of a file.
     allowed = _read()

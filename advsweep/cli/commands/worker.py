@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from advsweep.cli import consent, execution, options
 from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo, echo_line, warn
 from advsweep.cli.runs import split_overrides
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, NoStoreError, StoreUnavailableError
+from advsweep.store import Store
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.local import LocalExecutor
@@ -20,6 +22,9 @@ from advsweep.sweep.planning.resume import DEFAULTS, changed_settings
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.tracking.base import tracker_client
+
+# Interval between two tries to open a store that is not there yet.
+AWAIT_SECONDS = 2.0
 
 EXAMPLES = (
     "advsweep worker --store postgresql://me@db.example.org/runs --wait inf",
@@ -45,9 +50,17 @@ def worker(
             "--wait",
             metavar="SECONDS",
             min=0,
-            help="Wait this long for new runs when no run is open; inf: until stopped.",
+            help="Wait this long for the store, the sweep, and new runs; inf: until stopped.",
         ),
     ] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder",
+            metavar="DIR",
+            help="Start the programs of backend=command in this folder.",
+        ),
+    ] = None,
     runs: Annotated[
         Path | None,
         typer.Option(
@@ -67,6 +80,10 @@ def worker(
     Start any number of workers on any machine that reaches the store: no run is trained twice. On
     SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
 
+    What this machine lacks is no fault of the runs: the worker then ends with one line, and the
+    runs stay open. Until one of its runs has trained a step or has lasted 30 s, it trains two at a
+    time, and ends if both fail.
+
     Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as they
     fit. tracking=NAME tracks the runs.
 
@@ -74,7 +91,7 @@ def worker(
     resumes from the checkpoint of another machine; otherwise it restarts from step 0.
     """
     consent.allow_programs(run_code)
-    consent.trust_commands(trust_store)
+    consent.trust_commands(trust_store, folder)
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
         raise ConfigError(f"expected one sweep, got {', '.join(names)}")
@@ -88,7 +105,7 @@ def worker(
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     with (
         execution.without_prompts(),
-        execution.writable_store(store, create=False) as opened,
+        _await_store(store, wait) as opened,
         tracker_client(opened, tracking, warn) as track,
     ):
 
@@ -112,6 +129,26 @@ def worker(
         parts.append(f"{result.unfinished} unfinished")
     echo(f"worker: {', '.join(parts)}", err=True)
     raise typer.Exit(result.exit_code)
+
+
+def _await_store(url: str | None, seconds: float) -> Store:
+    """Open the store, and wait so long for it: pods and units start in any order.
+
+    Raises:
+        StoreError: it cannot be opened after that.
+    """
+    deadline = time.monotonic() + seconds
+    is_told = False
+    while True:
+        try:
+            return execution.writable_store(url, create=False)
+        except (NoStoreError, StoreUnavailableError) as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not is_told:
+                warn(f"{error}; waiting for it")
+            is_told = True
+        time.sleep(AWAIT_SECONDS)
 
 
 def _print_event(event: RunEvent) -> None:

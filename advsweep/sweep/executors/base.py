@@ -60,6 +60,8 @@ class Job:
         store_url: the store that holds the run.
         sweep: the name of its sweep, for people; empty without one.
         directory: the run's folder, which also takes the worker's log.
+        is_pulled: whether other machines may train the run: if it cannot be built here, it is
+            given back to them, and has not failed.
         evaluations: evaluation settings, the first of them used during training too; those of
             the run's own config when empty.
     """
@@ -70,6 +72,7 @@ class Job:
     evaluations: tuple[Plain, ...] = ()
     others: tuple[int, ...] = ()
     sweep: str = ""
+    is_pulled: bool = False
 
     @property
     def log(self) -> Path:

@@ -31,13 +31,13 @@ class DebugExecutor(Executor):
     def start(self, job: Job) -> Handle:
         from advsweep.store import Owner, open_store
         from advsweep.sweep.retry_policy import store_patience
-        from advsweep.sweep.worker.main import work_on
+        from advsweep.sweep.worker.main import Starter, work_on
 
         patience = store_patience()
         with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
             run_ids = [job.run_id, *job.others]
-            me = Owner.current()
-            code = work_on(store, run_ids, job.evaluations, parent_pid=None, holder=me)
+            starter = Starter(holder=Owner.current(), is_pulled=job.is_pulled)
+            code = work_on(store, run_ids, job.evaluations, starter)
         if code == STOPPED:
             # The signal stopped the run alone; the scheduler must receive it as well.
             signal.raise_signal(signal.SIGTERM)

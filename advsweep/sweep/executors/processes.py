@@ -79,6 +79,7 @@ def _send(process: subprocess.Popen[bytes], job: Job) -> bool:
         "runs": [job.run_id, *job.others],
         "evaluations": job.evaluations,
         "log": str(job.log.absolute()),
+        "is_pulled": job.is_pulled,
         "parent": os.getpid(),
     }
     assert process.stdin is not None

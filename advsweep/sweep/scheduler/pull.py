@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from advsweep.backends import BACKENDS
 from advsweep.backends.base import Backend
-from advsweep.errors import ConfigError
+from advsweep.backends.build import NODES
+from advsweep.errors import ConfigError, NotFoundError
 from advsweep.store import Owner, Status
-from advsweep.sweep.events import Event, SweepResult
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Executor, Resources
 from advsweep.sweep.planning.resume import DEFAULTS, changed_settings, recorded_setting
 from advsweep.sweep.retry_policy import Policy
@@ -21,12 +21,15 @@ from advsweep.sweep.scheduler.runs import ScheduledRun, give_back
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS, Scheduler, Source
 from advsweep.sweep.scheduler.states import Queued
 from advsweep.sweep.stop_request import handle_stop_signals
-from advsweep.tasks import TASKS
+from advsweep.tasks.base import Task
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
-    from advsweep.registry import Registry
     from advsweep.store import RunRecord, Store
+
+# Runs that a worker trains at a time, until one of them has trained a step or has lasted so long.
+PROBATION_RUNS = 2
+PROBATION_SECONDS = 30.0
 
 
 def pull_runs(
@@ -45,37 +48,69 @@ def pull_runs(
     are read from the store alone. Runs that failed before are left alone, and runs of other
     processes are not waited for. Signals act as in `execute`.
 
+    What only this machine lacks is no fault of the runs: a run that cannot be built or started
+    here stays open, and so do all others.
+
     Args:
         sweep: pull runs of this sweep alone.
         on_event: receives events, in the calling thread.
-        idle_seconds: time to wait for more runs when there are none.
+        idle_seconds: time to wait for more runs when there are none, and for the sweep itself.
         overrides: changes to the sweeps' resources, such as `resources.cpus=2`.
 
     Raises:
-        ConfigError: the executor never has room for a run, an override does not fit, or a run
-            needs the user's consent to run programs.
+        ConfigError: the executor never has room for a run, an override does not fit, a run needs
+            the user's consent to run programs, or this machine lacks what the runs need.
         NotFoundError: there is no such sweep.
         StoreError: the store cannot be used.
     """
+    _await_sweep(store, sweep, idle_seconds)
     pulled = PulledRuns(store, sweep, idle_seconds, overrides)
     results: list[SweepResult] = []
+
+    def note_event(event: Event) -> None:
+        pulled.probation.note(event)
+        on_event(event)
+
     try:
         # One scheduler after another, each for runs with the same resources: an executor gives
         # all of its workers the same.
         while not results or (pulled.claimed and not results[-1].stopped):
             executor.prepare(pulled.begin(), ())
             executor.check()
-            results.append(_train(pulled, store, executor, on_event))
+            results.append(_train(pulled, store, executor, note_event))
+            pulled.probation.check()
     finally:
         if pulled.claimed is not None:
             give_back(store, pulled.claimed.run_id)
     return SweepResult.of_stages(results)
 
 
+def _await_sweep(store: Store, sweep: str | None, seconds: float) -> None:
+    """Wait until there is a sweep of this name: pods and units start in any order.
+
+    Raises:
+        NotFoundError: there is none after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while sweep is not None:
+        try:
+            store.runs.count(sweep=sweep)
+        except NotFoundError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(STORE_SECONDS)
+        else:
+            return
+
+
 def _train(
     pulled: PulledRuns, store: Store, executor: Executor, on_event: Callable[[Event], None]
 ) -> SweepResult:
-    """Train the runs that need the same resources as the first one."""
+    """Train the runs that need the same resources as the first one.
+
+    Raises:
+        ConfigError: this machine lacks what a run needs.
+    """
     scheduler = Scheduler(
         store=store,
         executor=executor,
@@ -86,7 +121,77 @@ def _train(
     )
     with handle_stop_signals(scheduler.request_stop), closing(executor):
         scheduler.run()
+    if scheduler.refusal:
+        raise ConfigError(
+            f"{scheduler.refusal}; the worker ends, and leaves its runs to other machines"
+        )
     return scheduler.result()
+
+
+class Probation:
+    """Whether the machine of a worker is fit for its runs, which the first of them show.
+
+    Until one has trained a step, or has lasted `PROBATION_SECONDS`, the worker trains
+    `PROBATION_RUNS` at a time; if so many fail before that, it stops.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # The step and the time at which each run was started.
+        self._started: dict[int, tuple[int, float]] = {}
+        self._failed: dict[int, str] = {}
+        self._is_over = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether no more runs are to be started."""
+        return not self._is_over and len(self._failed) >= PROBATION_RUNS
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more run may be started now."""
+        if not self._is_over:
+            self._look()
+        return self._is_over or len(self._started) < PROBATION_RUNS
+
+    def note(self, event: Event) -> None:
+        """Note an event of the scheduler."""
+        if self._is_over or not isinstance(event, RunEvent):
+            return
+        run = event.run
+        if event.kind is EventKind.STARTED:
+            self._started[run.id] = run.step, time.monotonic()
+            return
+        self._look()
+        if event.kind is EventKind.FAILED:
+            self._failed[run.id] = event.message
+        elif event.kind is EventKind.DONE:
+            self._is_over = True
+        if event.kind is not EventKind.RETRYING:
+            self._started.pop(run.id, None)
+
+    def _look(self) -> None:
+        """End the probation if a run has come far enough."""
+        now = time.monotonic()
+        for record in self._store.runs.select(ids=list(self._started)):
+            step, since = self._started[record.id]
+            if record.step > step or now - since >= PROBATION_SECONDS:
+                self._is_over = True
+
+    def check(self) -> None:
+        """Refuse the machine if its first runs have failed.
+
+        Raises:
+            ConfigError: they have; the message has the reason of the last one.
+        """
+        if not self.has_failed:
+            return
+        run_id, reason = list(self._failed.items())[-1]
+        raise ConfigError(
+            f"the first {PROBATION_RUNS} runs failed before they had trained a step, run {run_id} "
+            f"with: {reason}; if this machine lacks what they need, mend it and start them again "
+            "with `advsweep retry`; the worker ends, and leaves the other runs open"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,6 +207,7 @@ class PulledRuns:
 
     Attributes:
         claimed: a claimed run that no scheduler has yet.
+        probation: whether the machine is fit for them.
     """
 
     def __init__(
@@ -113,17 +219,14 @@ class PulledRuns:
         self._overrides = overrides
         self._next_claim = 0.0
         self.claimed: ClaimedRun | None = None
+        self.probation = Probation(store)
         # Wrong overrides, runs without consent and programs that this machine lacks are refused
         # before a run is claimed, so that none is blamed for them.
         self._resources = self._build(DEFAULTS["resources"])
-        # Many runs of a sweep have the same task and backend.
-        parts = {}
+        self._fitting: set[str] = set()
         for status in (Status.PENDING, Status.INTERRUPTED, Status.LOST):
-            for record in store.runs.select(sweep=sweep, status=status):
-                config = record.config
-                parts[json.dumps([config.get("task"), config.get("backend")])] = record
-        for record in parts.values():
-            _check_fit(record)
+            for record in store.runs.select(sweep=sweep, status=status, newest_first=False):
+                self._check_fit(record)
 
     def begin(self) -> Resources:
         """Return the resources of the runs for the next scheduler."""
@@ -140,7 +243,9 @@ class PulledRuns:
         """
         idle_since: float | None = None
         while True:
-            claimed = self._claim()
+            if self.probation.has_failed:
+                return
+            claimed = self._claim() if self.probation.has_room else None
             if claimed is None:
                 now = time.monotonic()
                 if idle_since is None and is_idle():
@@ -182,7 +287,7 @@ class PulledRuns:
         # It is given back if this fails.
         self.claimed = ClaimedRun(run_id, None)
         [record] = self._store.runs.select(ids=[run_id])
-        _check_fit(record)
+        self._check_fit(record)
         sweeps = [s for s in self._store.sweeps.select() if self._sweep in (None, s.name)]
         node = recorded_setting(record, sweeps, "resources")
         self.claimed = ClaimedRun(run_id, self._build(node))
@@ -192,18 +297,27 @@ class PulledRuns:
         changed = changed_settings({"resources": node}, self._overrides)["resources"]
         return Resources.build(changed, where="resources")
 
+    def _check_fit(self, record: RunRecord) -> None:
+        """Refuse a run that this machine cannot train.
 
-def _check_fit(record: RunRecord) -> None:
-    """Refuse a run here that its own process would refuse and record as failed."""
-    registries: Mapping[str, Registry[Any]] = {"task": TASKS, "backend": BACKENDS}
-    for key, registry in registries.items():
-        try:
-            part = registry.build(record.config[key], where=key)
-        except (ConfigError, KeyError):
-            continue  # it cannot be built, which its own process records
-        try:
-            part.check_consent()
-            if isinstance(part, Backend):
-                part.check_machine()
-        except ConfigError as error:
-            raise ConfigError(f"run {record.id}: {error}") from error
+        Raises:
+            ConfigError: the message names the run, and what is missing.
+        """
+        for key, registry in NODES.items():
+            node = record.config.get(key)
+            # Many runs of a sweep have the same parts.
+            text = json.dumps([key, node], sort_keys=True)
+            if node is None or text in self._fitting:
+                continue
+            try:
+                part = registry.build(node, where=key)
+                if isinstance(part, (Backend, Task)):
+                    part.check_consent()
+                if isinstance(part, Backend):
+                    part.check_machine()
+            except ConfigError as error:
+                raise ConfigError(
+                    f"run {record.id}: {error}; no run was started (`advsweep worker SWEEP` trains "
+                    "one sweep's runs alone)"
+                ) from error
+            self._fitting.add(text)

@@ -75,6 +75,8 @@ class QueueWork:
             with closing(workers):
                 scheduler.run()
             result = scheduler.result()
+        if scheduler.refusal:
+            raise ConfigError(f"{scheduler.refusal}; the job ends, and leaves its runs to others")
         return f"{result.done} done, {len(result.failed)} failed, {result.unfinished} unfinished"
 
     def interrupt(self) -> None:

@@ -132,10 +132,14 @@ def companions(
     return fitting[: min(size, share) - 1]
 
 
-def give_back(store: Store, run_id: int) -> None:
-    """Release a claimed run that was not started."""
+def give_back(store: Store, run_id: int, *, error: str | None = None) -> None:
+    """Release a claimed run that was not started.
+
+    Args:
+        error: why it was not, if it should have been.
+    """
     with contextlib.suppress(LeaseLostError):
-        store.leases.finish(run_id, Status.INTERRUPTED, error="stopped before it began")
+        store.leases.release(run_id, error=error)
 
 
 def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:

@@ -47,6 +47,7 @@ from advsweep.sweep.scheduler.verdicts import (
     Exit,
     ExitKind,
     Fail,
+    GiveUp,
     RecordEnd,
     Start,
     TrainAlone,
@@ -82,7 +83,9 @@ class Scheduler:
         on_event: receives events, in the thread of `run`.
         runs: the runs that are known from the start.
         source: asked for a further run when a slot is free and no run is queued. Runs that other
-            processes train are then left to those; without a source they are waited for.
+            processes train are then left to those; without a source they are waited for. A run
+            that cannot be built here is left to other machines, and no more runs are started.
+        refusal: why a run was left to others, after which no more are started; empty for none.
     """
 
     store: Store
@@ -94,6 +97,7 @@ class Scheduler:
     source: Source | None = None
 
     def __post_init__(self) -> None:
+        self.refusal = ""
         self._states = RunStates(self.runs)
         self._workers: list[Worker] = []
         self._kernel_kills = KernelKills()
@@ -173,7 +177,7 @@ class Scheduler:
     @property
     def _starts_nothing(self) -> bool:
         """Whether no more runs are started."""
-        return self._stopping or self._halted
+        return self._stopping or self._halted or bool(self.refusal)
 
     @property
     def _stopping(self) -> bool:
@@ -239,7 +243,7 @@ class Scheduler:
         for scheduled, paused in self._states.having(Paused).items():
             if paused.until <= now:
                 self._states.set(scheduled, Queued())
-        while self._free_slots > 0 and now >= self._next_offer:
+        while self._free_slots > 0 and now >= self._next_offer and not self._starts_nothing:
             if not self._states.count(Queued) and not self._take_from_source():
                 return
             if not self._start_next():
@@ -296,7 +300,7 @@ class Scheduler:
         try:
             claim_folder(record.directory, record.identity)
         except (OSError, StoreError) as error:
-            self._record_end(scheduled, cause_of_start_failure(error), is_stop=self._stopping)
+            self._refuse_start(scheduled, record, error)
             return False
         return True
 
@@ -310,13 +314,14 @@ class Scheduler:
             evaluations=first.evaluations(first_record),
             others=tuple(scheduled.run_id for scheduled, _ in others),
             sweep=first_record.sweeps[0] if first_record.sweeps else "",
+            is_pulled=self.source is not None,
         )
         try:
             handle = self.executor.start(job)
         except OSError as error:
             # Not a matter of room: such a start would fail again and again.
-            for scheduled, _ in batch:
-                self._record_end(scheduled, cause_of_start_failure(error), is_stop=self._stopping)
+            for scheduled, record in batch:
+                self._refuse_start(scheduled, record, error)
             return True
         if handle is None:
             return False
@@ -328,6 +333,15 @@ class Scheduler:
             self._states.set(scheduled, Active(worker))
             self._emit(EventKind.STARTED, record)
         return True
+
+    def _refuse_start(self, scheduled: ScheduledRun, record: RunRecord, error: Exception) -> None:
+        """End a run that cannot be started, or leave it to other machines."""
+        cause = cause_of_start_failure(error)
+        if self._is_claimed(scheduled) and isinstance(error, OSError):
+            give_back(self.store, scheduled.run_id, error=cause.reason)
+            self._follow(GiveUp(cause.reason), scheduled, record)
+        else:
+            self._record_end(scheduled, cause, is_stop=self._stopping)
 
     # Watching workers
 
@@ -436,6 +450,9 @@ class Scheduler:
                 self._record_end(scheduled, cause, is_stop=is_stop)
             case TrainAlone(reason):
                 self._train_alone(scheduled, record, reason)
+            case GiveUp(reason):
+                self.refusal = f"run {scheduled.run_id}: {reason}"
+                self._states.remove(scheduled)
 
     def _wait_for(self, scheduled: ScheduledRun, record: RunRecord) -> None:
         """Wait for a run of another process, or leave it to that process."""

@@ -67,19 +67,28 @@ class TrainAlone:
     reason: str
 
 
-Verdict = Start | Wait | End | Fail | RecordEnd | TrainAlone
+@dataclass(frozen=True)
+class GiveUp:
+    """Its machine lacks what it needs: it is left to others, and this one starts no more runs."""
+
+    reason: str
+
+
+Verdict = Start | Wait | End | Fail | RecordEnd | TrainAlone | GiveUp
 
 
 class ExitKind(Enum):
     """What the exit code of a worker says.
 
     `WELL`: the worker did its job. `STOPPED`: it was asked to stop. `ELSEWHERE`: another process
-    has the run. `STORE_LOST`: it could not write to the store. `FAILED`: everything else.
+    has the run. `UNFIT`: the machine lacks what the run needs. `STORE_LOST`: it could not write to
+    the store. `FAILED`: everything else.
     """
 
     WELL = auto()
     STOPPED = auto()
     ELSEWHERE = auto()
+    UNFIT = auto()
     STORE_LOST = auto()
     FAILED = auto()
 
@@ -93,6 +102,7 @@ _KINDS = {
     events.DONE: ExitKind.WELL,
     events.STOPPED: ExitKind.STOPPED,
     events.ELSEWHERE: ExitKind.ELSEWHERE,
+    events.UNFIT: ExitKind.UNFIT,
     events.UNRECORDED: ExitKind.STORE_LOST,
     events.DISK_FULL: ExitKind.STORE_LOST,
 }
@@ -168,6 +178,8 @@ def judge_exit(record: RunRecord, exit: Exit, *, has_ended: bool, is_complete: b
     """
     if exit.kind is ExitKind.ELSEWHERE and not exit.is_stack:
         return Wait()
+    if exit.kind is ExitKind.UNFIT:
+        return GiveUp(record.error or exit.cause.reason)
     # Only evaluated, a completed run has no new end.
     if has_ended or record.status is Status.DONE:
         verdict = _judge_recorded_end(record, exit, is_complete=is_complete)

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from advsweep.components import Plain
@@ -76,13 +76,12 @@ def main() -> int:
     for line in iter(jobs.readline, b""):
         job = json.loads(line)
         _print_into(job["log"])
-        holder = Owner.of(job["parent"])
+        parent = job["parent"]
+        starter = Starter(pid=parent, holder=Owner.of(parent), is_pulled=job["is_pulled"])
         try:
             if store is None:
                 store = open_store(create=False, patience=store_patience(), wait=True)
-            code = work_on(
-                store, job["runs"], job["evaluations"], parent_pid=job["parent"], holder=holder
-            )
+            code = work_on(store, job["runs"], job["evaluations"], starter)
         except StoreError as error:
             _log.error("%s", error)
             return exit_code_of(error)
@@ -115,12 +114,26 @@ def _print_into(log: str) -> None:
         os.dup2(file.fileno(), 2)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Starter:
+    """Who started this process for its runs.
+
+    Attributes:
+        pid: the process ends when this is no longer its parent; None: never.
+        holder: a process that may have claimed the runs for this one.
+        is_pulled: as in `Job`.
+    """
+
+    pid: int | None = None
+    holder: Owner | None = None
+    is_pulled: bool = False
+
+
 def work_on(
     store: Store,
     run_ids: Sequence[int],
     evaluations: Sequence[Plain],
-    parent_pid: int | None,
-    holder: Owner | None = None,
+    starter: Starter | None = None,
 ) -> int:
     """Train and evaluate one run, or several together, as far as that is missing.
 
@@ -130,17 +143,18 @@ def work_on(
     Args:
         evaluations: evaluation settings, the first of them used during training too; those of
             the run's config when empty.
-        parent_pid: the process ends when this is no longer its parent; None: never.
-        holder: a process that may have claimed the runs for this one.
+        starter: who started this process for the runs; None: nobody.
 
     Returns:
         The exit code.
     """
+    starter = starter or Starter()
+    parent_pid = starter.pid
     costs = ProcessCosts(run_ids)
     stop = StopRequest()
     with stop.installed():
         # Claimed here and not by the parent alone: the lease names the process that writes.
-        mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=holder)]
+        mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=starter.holder)]
         others = [i for i in run_ids if i not in mine]
         if others:
             for run_id in others:
@@ -155,6 +169,8 @@ def work_on(
         records = store.runs.select(ids=mine)
         reserve = DiskReserve(records[0].directory)
         runs = [WorkerRun(store, record, stop, costs, reserve) for record in records]
+        for run in runs:
+            run.is_pulled = starter.is_pulled
         if len(runs) > 1:
             _log.info("%d runs trained together: %s", len(mine), ", ".join(map(str, mine)))
         # A stack of which one run is left stays a stack: it may be given up.

@@ -187,6 +187,7 @@ class WorkerRun:
 
     Attributes:
         member: the run as its backend trains it, once it is prepared.
+        is_pulled: whether it is given back to other machines if it cannot be built here.
         end: how it ended; None before, and if another process has taken it over.
         is_open: whether this process has yet to record its end.
         unrecorded: the exit code of the process if it cannot record the end.
@@ -203,6 +204,7 @@ class WorkerRun:
         reserve: DiskReserve,
     ) -> None:
         self._store = store
+        self.is_pulled = False
         self._record = record
         self._process_stop = process_stop
         self._costs = costs
@@ -348,6 +350,9 @@ class WorkerRun:
         self.stop.request("taken over by another process")
 
     def _fail(self, error: BaseException) -> None:
+        if self.is_pulled and self._reporter is None and _lacks_something(error):
+            self._give_back(str(error))
+            return
         try:
             if self._reporter is not None:
                 # Its last steps count: the run resumes from a checkpoint at or before them.
@@ -360,6 +365,18 @@ class WorkerRun:
             _log.error("%s", lost)
             self._costs.leave(self.run_id)
             self.is_open = False
+
+    def _give_back(self, reason: str) -> None:
+        """Leave the run to other machines: this one lacks what it needs."""
+        _log.error("this machine cannot train the run: %s", reason)
+        self._costs.leave(self.run_id)
+        self.end = RunEnd(events.UNFIT, Status.PENDING, reason)
+        try:
+            self._store.leases.release(self.run_id, error=reason)
+        except errors.StoreError as error:
+            # Its lease expires.
+            _log.error("%s", error)
+        self.is_open = False
 
     def _end(self, end: RunEnd) -> None:
         """Record the end of the run, if need be with the space of the disk reserve.
@@ -397,6 +414,15 @@ class WorkerRun:
             self.unrecorded = exit_code_of(error)
             return
         self.is_open = False
+
+
+def _lacks_something(error: BaseException) -> bool:
+    """Return whether a run that was planned elsewhere could not be built here.
+
+    A plan checks every config, so that what does not fit here is a package, a plug-in, a program
+    or data that this machine lacks or has in another version.
+    """
+    return isinstance(error, (errors.ConfigError, ImportError, FileNotFoundError))
 
 
 @contextmanager

@@ -6,17 +6,20 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, NotFoundError, PluginError
+from advsweep.estimators import ESTIMATORS
 from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
-from advsweep.sweep.scheduler.pull import pull_runs
+from advsweep.sweep.scheduler.pull import Probation, pull_runs
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.worker.environment import new_run
 from tests.sweep.helpers import measured, wait_until
@@ -110,8 +113,127 @@ def test_a_worker_without_room_leaves_the_runs_to_others(plan, store):
     with pytest.raises(ConfigError, match="expected a key of resources, as the config"):
         pull_runs(store, None, Roomy(), overrides=["executor=slurm"])
     [run] = store.runs.select()
-    assert run.status is Status.INTERRUPTED
+    assert run.status is Status.PENDING
     assert store.leases.claim_next(Owner.current()) == run.id
+
+
+# What only this machine lacks
+
+
+def statuses(store):
+    return [run.status for run in store.runs.select(newest_first=False)]
+
+
+def test_four_runs_survive_a_worker_that_lacks_a_component(plan, store, monkeypatch):
+    add(plan("estimator=grpo,rloo", "seed=0,1", name="demo"), store)
+    with monkeypatch.context() as patch:
+        build = ESTIMATORS.get
+
+        def lacking(name, **options):
+            if name == "rloo":
+                raise PluginError("estimator: 'rloo' needs the package of_rloo, which is missing")
+            return build(name, **options)
+
+        patch.setattr(ESTIMATORS, "get", lacking)
+        with pytest.raises(ConfigError, match="run 3: estimator: 'rloo' needs the package of_rl"):
+            pull_runs(store, None, DebugExecutor())
+    assert statuses(store) == [Status.PENDING] * 4
+    assert pull_runs(store, None, DebugExecutor()).done == 4
+
+
+@pytest.mark.parametrize("error", [ConfigError, ImportError, FileNotFoundError])
+def test_four_runs_survive_a_worker_on_which_they_cannot_be_built(plan, store, monkeypatch, error):
+    """Data, a program or a package that only the build of the run asks for."""
+    add(plan("seed=0,1,2,3", name="demo"), store)
+    with monkeypatch.context() as patch:
+
+        def fail(*_):
+            raise error("no such thing on this machine")
+
+        patch.setattr("advsweep.sweep.worker.run.make_evaluators", fail)
+        with pytest.raises(
+            ConfigError, match=r"^run 1: .*no such thing on this machine; the worker ends"
+        ):
+            pull_runs(store, None, DebugExecutor())
+    first, *others = store.runs.select(newest_first=False)
+    assert statuses(store) == [Status.PENDING] * 4
+    assert "no such thing on this machine" in (first.error or "")
+    assert [other.error for other in others] == [None] * 3
+    assert first.started is None
+    assert pull_runs(store, None, DebugExecutor()).done == 4
+
+
+def test_a_run_that_was_trained_before_goes_on_elsewhere(plan, store, monkeypatch):
+    interrupted_at(13, plan, store, monkeypatch)
+    with monkeypatch.context() as patch:
+
+        def fail(*_):
+            raise ConfigError("no such thing")
+
+        patch.setattr("advsweep.sweep.worker.run.make_evaluators", fail)
+        with pytest.raises(ConfigError, match="no such thing"):
+            pull_runs(store, None, DebugExecutor())
+    [run] = store.runs.select()
+    assert (run.status, run.step) == (Status.INTERRUPTED, 13)
+    assert pull_runs(store, None, DebugExecutor()).done == 1
+
+
+def test_four_runs_survive_a_worker_that_cannot_write_to_its_folder(plan, store, monkeypatch):
+    add(plan("seed=0,1,2,3", name="demo"), store)
+    store.runs_directory.write_text("a file in place of the folder")
+    with pytest.raises(ConfigError, match="run 1: its process could not be started"):
+        pull_runs(store, None, DebugExecutor())
+    assert statuses(store) == [Status.PENDING] * 4
+
+
+def test_a_worker_whose_first_runs_fail_before_a_step_stops(plan, store):
+    add(plan("seed=range(6)", "backend.fail_at=1", name="demo"), store)
+    message = "the first 2 runs failed before they had trained a step, run 2 with: RuntimeError"
+    with pytest.raises(ConfigError, match=message):
+        pull_runs(store, None, DebugExecutor())
+    assert statuses(store) == [Status.FAILED] * 2 + [Status.PENDING] * 4
+
+
+def test_a_run_that_trains_shows_that_the_machine_is_fit(plan, store):
+    add(plan("seed=range(4)", "backend.fail_at=2", name="demo"), store)
+    assert len(pull_runs(store, None, DebugExecutor()).failed) == 4
+
+
+def test_a_worker_starts_two_runs_until_one_of_them_trains(plan, store, monkeypatch):
+    ids = add(plan("seed=range(4)", name="demo"), store)
+    records = store.runs.select(ids=ids)
+    probation = Probation(store)
+    for record in records[:2]:
+        assert probation.has_room
+        probation.note(RunEvent(EventKind.STARTED, record))
+    assert not probation.has_room
+    probation.note(RunEvent(EventKind.FAILED, records[0], "of its own"))
+    assert probation.has_room
+    probation.note(RunEvent(EventKind.STARTED, records[2]))
+    monkeypatch.setattr("advsweep.sweep.scheduler.pull.PROBATION_SECONDS", 0.0)
+    assert probation.has_room
+    probation.note(RunEvent(EventKind.STARTED, records[3]))
+    assert probation.has_room
+    probation.note(RunEvent(EventKind.FAILED, records[1], "of its own"))
+    assert not probation.has_failed
+
+
+def test_a_worker_waits_for_its_sweep(plan, store):
+    later = plan("seed=0", name="demo")
+
+    def add_later():
+        time.sleep(0.5)
+        with open_store(store.url) as other:
+            add(later, other)
+
+    with pytest.raises(NotFoundError, match="no sweep 'demo'"):
+        pull_runs(store, "demo", DebugExecutor())
+    thread = threading.Thread(target=add_later)
+    thread.start()
+    # It waits for more runs after that.
+    outcome = pull_runs(store, "demo", DebugExecutor(), idle_seconds=3)
+    assert outcome.done == 1
+    thread.join()
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from advsweep.sweep.scheduler.verdicts import (
     Exit,
     ExitKind,
     Fail,
+    GiveUp,
     RecordEnd,
     Start,
     TrainAlone,
@@ -163,7 +164,7 @@ def cells() -> list[tuple[str, str, str, str]]:
     read = []
     for name, table in TABLES.items():
         header, *rows = (line.split() for line in table.strip().splitlines())
-        assert header == [kind.name for kind in ExitKind]
+        assert header == [kind.name for kind in ExitKind if kind is not ExitKind.UNFIT]
         assert [row[0] for row in rows] == list(RUNS)
         for run, *verdicts in rows:
             read += [(name, run, kind, v) for kind, v in zip(header, verdicts, strict=True)]
@@ -184,6 +185,13 @@ def test_what_the_end_of_a_worker_means_for_a_run(
     )
     judged = judge_exit(record(status), exit, has_ended=has_ended, is_complete=run == "complete")
     assert judged == VERDICTS[verdict]
+
+
+@pytest.mark.parametrize("is_stop", [False, True])
+def test_what_a_machine_lacks_is_no_end_of_a_run(is_stop: bool) -> None:
+    exit = Exit(kind=ExitKind.UNFIT, cause=CAUSE, is_stop=is_stop)
+    judged = judge_exit(record(Status.PENDING), exit, has_ended=False, is_complete=False)
+    assert judged == GiveUp("as recorded")
 
 
 @pytest.mark.parametrize("kind", ["WELL", "FAILED", "STORE_LOST"])
