@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ from advsweep.cli import execution
 from advsweep.cli.output import echo, echo_line, print_columns, print_json, warn
 from advsweep.cli.runs import print_tuning
 from advsweep.components import Plain
-from advsweep.config.space import Delete, Race
+from advsweep.config.overrides import Override, parse_overrides, written_values
+from advsweep.config.space import Assignment, Delete, Race
 from advsweep.errors import (
     ConfigError,
     NoStoreError,
@@ -143,14 +146,42 @@ def _run_records(plan: Plan, left: TimeEstimate) -> list[Plain]:
 
 def _duplicate_records(plan: Plan) -> list[Plain]:
     """Return each point whose run is there already, in JSON types."""
-    return [
-        {
-            "identity": duplicate.identity,
-            "asked": _as_overrides(duplicate.assignment),
-            "first": _as_overrides(duplicate.first),
-        }
-        for duplicate in plan.duplicates
-    ]
+    overrides = parse_overrides(plan.spec["overrides"])
+    seen: Counter[tuple[Any, ...]] = Counter()
+    records = []
+    for duplicate in plan.duplicates:
+        # 1 and 1.0 are equal here, as they are in `_as_written`.
+        point = tuple(
+            (k, v if isinstance(v, Hashable) else repr(v)) for k, v in duplicate.assignment.items()
+        )
+        is_first_in_other_digits = duplicate.assignment == duplicate.first
+        number = seen[point] + is_first_in_other_digits
+        seen[point] += 1
+        records.append(
+            {
+                "identity": duplicate.identity,
+                "asked": _as_written(duplicate.assignment, overrides, number),
+                "first": _as_written(duplicate.first, overrides, 0),
+            }
+        )
+    return records
+
+
+def _as_written(assignment: Assignment, overrides: Sequence[Override], number: int) -> str:
+    """Format an assignment with the values that the command line has for it.
+
+    Args:
+        number: which of the points of this assignment it is: `1e-4,0.0001` are two.
+    """
+    ways: dict[str, list[str]] = {}
+    for override in overrides:
+        pairs = zip(written_values(override), override.values, strict=False)
+        texts = [text for text, value in pairs if value == assignment.get(override.key)]
+        if texts:
+            ways[override.key] = texts
+    points = list(itertools.product(*ways.values()))
+    chosen = points[number] if number < len(points) else ()
+    return _as_overrides({**assignment, **dict(zip(ways, chosen, strict=False))})
 
 
 def _print_runs(runs: Sequence[Plain]) -> None:

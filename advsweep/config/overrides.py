@@ -71,6 +71,21 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
     return [_parse(text) for text in texts]
 
 
+def written_values(override: Override) -> tuple[str, ...]:
+    """Return the values of a list such as `a,b` as they were typed; empty for other overrides."""
+    right = override.text.partition("=")[2]
+    parts = [""]
+    depth = 0
+    for character in right:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    # A comma in quotes is not told apart.
+    return tuple(parts) if override.swept and len(parts) == len(override.values) else ()
+
+
 def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
     """Return the value of each key of `KEY=VALUE` texts.
 

@@ -56,6 +56,25 @@ def test_json_has_every_run_with_its_status(planned):
         assert run["steps_left"] == (0 if run["status"] == "done" else 12)
 
 
+@pytest.mark.parametrize(
+    ("values", "first", "others"),
+    [
+        (["optimizer.lr=1e-4,0.0001"], "optimizer.lr=1e-4", ["optimizer.lr=0.0001"]),
+        (["optimizer.lr=1,1.0,1e0"], "optimizer.lr=1", ["optimizer.lr=1.0", "optimizer.lr=1e0"]),
+        (
+            ["optimizer.lr=.5,0.5", "seed=7,7"],
+            "optimizer.lr=.5 seed=7",
+            ["optimizer.lr=.5 seed=7", "optimizer.lr=0.5 seed=7", "optimizer.lr=0.5 seed=7"],
+        ),
+        (["estimator=dr_grpo,mean_grpo"], "estimator=dr_grpo", ["estimator=mean_grpo"]),
+    ],
+)
+def test_duplicates_are_told_as_they_were_written(invoke, values, first, others):
+    planned = json.loads(invoke("plan", *values, "--format", "json").stdout)
+    assert [each["first"] for each in planned["duplicates"]] == [first] * len(others)
+    assert [each["asked"] for each in planned["duplicates"]] == others
+
+
 @pytest.mark.slow
 def test_a_table_is_for_people(invoke, planned):
     lines = invoke("plan", *MORE, "--jobs=2").stdout.splitlines()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import io
 import math
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -138,16 +139,25 @@ class SlurmExecutor(QueueExecutor):
         passed_on = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
         executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
         try:
-            with _variables(passed_on), executor.batch():
+            # submitit prints what it raises as well.
+            with _variables(passed_on), redirect_stderr(io.StringIO()), executor.batch():
                 submitted = [executor.submit(SlurmJob(work)) for work in works]
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"executor: expected Slurm to take {counted(len(works), 'job')}, got: {error}"
+                f"executor: expected Slurm to take {counted(len(works), 'job')}, got: "
+                f"{_in_one_line(error)}; executor.jobs=N submits fewer jobs, which train all runs; "
+                "other limits: executor.partition, executor.account and executor.minutes"
             ) from error
         names = [task.job_id for task in submitted]
         if self.cluster == "local":
             return [process_name(pid) for pid in names]
         return names
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return the lines of Slurm's message once each, without its prefix."""
+    lines = (line.strip().removeprefix("sbatch: error: ") for line in str(error).splitlines())
+    return "; ".join(dict.fromkeys(filter(None, lines)))
 
 
 @contextmanager

@@ -286,6 +286,20 @@ def test_the_first_job_of_a_submission_makes_what_is_left_to_evaluate(plan, stor
     assert all(any(e.settings["n"] == 4 for e in store.evaluations.select([i])) for i in ids)
 
 
+def test_a_refusal_of_slurm_is_one_line_with_what_to_do(slurm, plan, store, capfd):
+    refusal = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    (slurm / "sbatch").write_text(f"#!/bin/sh\necho '{refusal}\n{refusal}\nno' >&2\nexit 1\n")
+    with pytest.raises(ConfigError) as raised:
+        execute(plan(*ON_SLURM, "seed=0,1"), store)
+    assert str(raised.value) == (
+        "executor: expected Slurm to take 2 jobs, got: QOSMaxSubmitJobPerUserLimit; no; "
+        "executor.jobs=N submits fewer jobs, which train all runs; other limits: "
+        "executor.partition, executor.account and executor.minutes"
+    )
+    assert capfd.readouterr().err == ""
+    assert {run.status for run in store.runs.select()} == {Status.PENDING}
+
+
 def test_without_slurm_or_submitit_one_line_says_so(plan, store, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="expected a machine of a Slurm cluster"):
