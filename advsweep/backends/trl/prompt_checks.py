@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -152,8 +153,8 @@ class Checkpoint:
 
 
 def _letters(text: str) -> str:
-    """Return a text without its spaces, which tokenizers may add or leave out."""
-    return "".join(text.split())
+    """Return a text without what tokenizers may change of it: spaces, case, forms of a letter."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def _some_problems(task: Task) -> list[Problem]:
