@@ -15,16 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 
 from advsweep.backends.base import BATCH_FIELDS, Backend, Can
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.identity import hash_json
-from advsweep.backends.step_changes import evenly_spaced
 from advsweep.backends.trl.config import (
     EVALUATION_REMEDIES,
-    SAMPLED_PROBLEMS,
     HfModel,
     TransformersGeneration,
     VllmGeneration,
@@ -34,15 +31,16 @@ from advsweep.backends.trl.config import (
     hf_model,
 )
 from advsweep.backends.trl.options import TrlOptions
+from advsweep.backends.trl.tokenizer_file import (
+    describe_lost_characters,
+    describe_special_tokens,
+)
 from advsweep.components import Component, Plain, Retired, identity_of
-from advsweep.errors import AdvsweepWarning, ConfigError, first_of, reason_of
+from advsweep.errors import AdvsweepWarning, ConfigError, reason_of
 from advsweep.packages import extra_command
-from advsweep.printable import printable_line
-from advsweep.tasks.base import Split, SymbolTask
+from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from advsweep.backends.base import Run
     from advsweep.backends.reporter import Reporter
     from advsweep.backends.trl.sampling import ModelSampler
@@ -320,69 +318,3 @@ def _stopping(generation: Generation) -> Plain:
     """Return the stop texts as a part of an identity, which older ones lack."""
     stop = generation_of(generation).stop
     return {"stop": list(stop)} if stop else {}
-
-
-_SMALL = 256
-
-
-def describe_special_tokens(model: HfModel, wanted: Mapping[str, Sequence[str]]) -> list[str]:
-    """Describe the texts that a run looks for in answers and that are special tokens of the model.
-
-    Rewards see them here. Programs that decode answers without special tokens, as most do, do not:
-    there a reward for the same text is always 0.
-
-    Args:
-        wanted: texts, by the config key that asks for them.
-    """
-    try:
-        content = json.loads((model.folder / "tokenizer.json").read_text("utf-8"))
-        special = {token["content"] for token in content["added_tokens"] if token["special"]}
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
-        return []  # of the hub, not ours, or damaged: loading it tells
-    warnings_of_keys = []
-    for key, texts in wanted.items():
-        inside = sorted({token for text in texts for token in special if token and token in text})
-        if inside:
-            warnings_of_keys.append(
-                f"{key}: {', '.join(inside)} is a special token of {model.path}, which answers "
-                "keep here; programs that decode without special tokens never see it"
-            )
-    return warnings_of_keys
-
-
-def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
-    """Describe the characters of some prompts of both splits that the tokenizer leaves out.
-
-    Tokenizers of real models write any text as bytes or pieces. One whose words are single
-    characters, such as that of an exported tiny model, knows these alone: others vanish without an
-    error. Plans look for them, so `tokenizer.json` is read as it is, without transformers.
-
-    Returns:
-        Warnings; empty if nothing is lost, or if the tokenizer cannot be checked.
-    """
-    try:
-        content = json.loads((model.folder / "tokenizer.json").read_text("utf-8"))
-        special = {token["content"] for token in content["added_tokens"]}
-        characters = {*content["model"]["vocab"]} - special
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
-        return []  # not ours, or damaged: loading it tells
-    if len(characters) > _SMALL or any(len(word) > 1 for word in characters):
-        return []
-    held_out = task.problems(Split.HELD_OUT)
-    problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED_PROBLEMS)]
-    if task.can_train:
-        problems += task.draw(SAMPLED_PROBLEMS, np.random.default_rng(0))
-    prompts = list(dict.fromkeys(problem.text for problem in problems))
-    losing = [prompt for prompt in prompts if not characters.issuperset(prompt)]
-    if not losing:
-        return []
-    lost = dict.fromkeys(c for c in "".join(losing) if c not in characters and not c.isspace())
-    alphabet = " ".join(sorted(characters))
-    return [
-        printable_line(
-            f"model.path: the tokenizer of {model.path}, which has only {alphabet}, "
-            f"leaves out characters of {len(losing)} of {len(prompts)} sampled prompts, which the "
-            f"model does not see: {first_of(lost, 8, ' ')}; take another model, or problems and a "
-            f"prompt without them (task.data, task.prompt)"
-        )
-    ]

@@ -55,13 +55,26 @@ def gaps(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind", ["qwen2", "llama", "gpt2", "gpt_neo", "gpt_bigcode", "opt", "bloom"]
+    ("kind", "rank"),
+    [
+        ("qwen2", 0),
+        ("llama", 0),
+        ("gpt2", 0),
+        ("gpt2", 2),
+        ("gpt_neo", 0),
+        ("gpt_bigcode", 0),
+        ("opt", 0),
+        ("bloom", 0),
+    ],
 )
 def test_updates_have_the_log_probs_of_sampling(
-    parity_run, train, random_model, tmp_path, gaps, kind
+    parity_run, train, random_model, tmp_path, gaps, kind, rank
 ):
     generation = {"name": "transformers", "temperature": 0.7, "top_p": 0.8, "top_k": 5}
-    run = parity_run(model={"path": str(random_model(kind))}, steps=1, generation=generation)
+    model = {"path": str(random_model(kind)), "lora_rank": rank}
+    # The rows of an update are separate ones here; another test shares prompts.
+    backend = {"share_prompts": False, "gradient_checkpointing": rank > 0}
+    run = parity_run(model=model, steps=1, generation=generation, backend=backend)
     assert len(train(run, tmp_path).points) == 1
     [gap] = gaps
     assert gap.largest < 1e-4

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from advsweep.backends.build import build_run
-from advsweep.backends.trl.backend import TrlBackend, describe_lost_characters
+from advsweep.backends.trl.backend import TrlBackend
 from advsweep.backends.trl.config import HfModel
+from advsweep.backends.trl.tokenizer_file import describe_lost_characters
 from advsweep.errors import ConfigError
 
 

@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from advsweep.backends.trl.backend import describe_special_tokens
 from advsweep.backends.trl.config import HfModel, Prompt
 from advsweep.backends.trl.prompt_checks import Checkpoint
+from advsweep.backends.trl.tokenizer_file import describe_special_tokens
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Problem
 
