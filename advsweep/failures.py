@@ -17,9 +17,9 @@ from enum import Enum
 class Failure(Enum):
     """The class of a failure, which decides whether the run is retried.
 
-    `OOM`: out of memory. `TIMEOUT`: a time limit. `KILLED`: a signal from outside, or no
-    heartbeat. `DISK`: a full disk, a quota or a limit on the size of files. `ERROR`: everything
-    else, such as an exception or an exit.
+    `OOM`: out of memory. `TIMEOUT`: a time limit. `KILLED`: a signal from outside, no
+    heartbeat, or no store. `DISK`: a full disk, a quota or a limit on the size of files.
+    `ERROR`: everything else, such as an exception or an exit.
     """
 
     OOM = "oom"

@@ -48,5 +48,8 @@ STEP_SECONDS = (ROLLOUT_SECONDS, REWARD_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECON
 # The log of a run, in its folder
 RUN_LOG = "log.txt"
 
+# Why the process of a run could not use the store, in the run's folder
+STORE_ERROR = "store-error.txt"
+
 # Endings of the names of YAML files
 YAML_SUFFIXES = (".yaml", ".yml")

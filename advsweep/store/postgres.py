@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,14 @@ _SOCKET_OPTIONS = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 30_000,
 }
+
+# The option of an engine that has the isolation level of its transactions.
+_LEVEL = "advsweep_isolation_level"
+
+# A process keeps one connection: a server has a hundred in all. Further ones are closed as soon as
+# they are not needed, as when a heartbeat and a report of metrics meet.
+_KEPT_CONNECTIONS = 1
+_FURTHER_CONNECTIONS = 10
 
 _TLS_MODES = ("disable", "prefer", "require", "verify-full")
 # The parameters of a URL, a part of those of libpq:
@@ -113,29 +122,63 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
     Raises:
         StoreError: the URL has an unknown or invalid parameter.
     """
-    connector = _Connector(url, name, seconds)
+    connector = _Connector(url, name)
     # The pool logs the traceback of each broken connection; our own errors say what it means.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    engines = []
+    engine = create_engine(
+        url.set(query={}),
+        pool_size=_KEPT_CONNECTIONS,
+        max_overflow=_FURTHER_CONNECTIONS,
+        json_deserializer=decode_json,
+    )
+    # Many rows as one statement: otherwise each row is a round trip to the server.
+    engine.dialect.use_insertmanyvalues_wo_returning = True
+    event.listen(engine, "do_connect", connector.connect)
+    event.listen(engine, "handle_error", _notice_disconnection)
+    event.listen(engine, "begin", partial(_begin, settings=_transaction_settings(seconds)))
     # A writer that waited for a lock has to see what others committed meanwhile; a reader has to
     # see one state of the store throughout.
-    for level in ("READ COMMITTED", "REPEATABLE READ"):
-        engine = create_engine(
-            url.set(query={}), isolation_level=level, json_deserializer=decode_json
-        )
-        # Many rows as one statement: otherwise each row is a round trip to the server.
-        engine.dialect.use_insertmanyvalues_wo_returning = True
-        event.listen(engine, "do_connect", connector.connect)
-        event.listen(engine, "handle_error", _notice_disconnection)
-        engines.append(engine)
-    writer, reader = engines
+    writer = engine.execution_options(**{_LEVEL: "READ COMMITTED"})
+    reader = engine.execution_options(**{_LEVEL: "REPEATABLE READ"})
     return writer, reader
+
+
+def _transaction_settings(lock_seconds: float) -> str:
+    """Return the statements that set up a transaction.
+
+    Settings of a session would not do: behind PgBouncer a transaction gets any session, also one
+    of another program, and gives it back.
+    """
+    settings = {
+        # As on SQLite, a power cut may take the last commits but damages nothing.
+        "synchronous_commit": "off",
+        "TimeZone": "'UTC'",
+        "lock_timeout": math.ceil(1000 * lock_seconds),
+        "statement_timeout": math.ceil(1000 * STATEMENT_SECONDS),
+        "idle_in_transaction_session_timeout": math.ceil(1000 * IDLE_SECONDS),
+    }
+    return "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
+
+
+def _begin(connection: Connection, settings: str) -> None:
+    """Begin a transaction with its isolation level and limits; the handler of the event `begin`.
+
+    One message to the server, in place of the one by which pg8000 would begin.
+    """
+    level = connection.get_execution_options()[_LEVEL]
+    driver: Any = connection.connection.driver_connection
+    try:
+        driver.execute_simple(f"BEGIN ISOLATION LEVEL {level}; {settings}")
+    except Exception as error:
+        # It broke while nobody used it, as when the server was restarted.
+        connection.invalidate(error)
+        raise DBAPIError(None, None, error) from error
 
 
 class _Connector:
     """Opens connections with time limits, so that no server can block a process for ever."""
 
-    def __init__(self, url: URL, name: str, lock_seconds: float) -> None:
+    def __init__(self, url: URL, name: str) -> None:
         self._name = name
         parameters: dict[str, str] = {}
         for key, value in url.query.items():
@@ -150,19 +193,10 @@ class _Connector:
         # A Unix socket has no TLS.
         self._tls = None if self._host.startswith("/") else _tls_context(parameters, name)
         self._tls_optional = parameters.get("sslmode", "prefer") == "prefer"
-        settings = {
-            # As on SQLite, a power cut may take the last commits but damages nothing.
-            "synchronous_commit": "off",
-            "TimeZone": "UTC",
-            "lock_timeout": math.ceil(1000 * lock_seconds),
-            "statement_timeout": math.ceil(1000 * STATEMENT_SECONDS),
-            "idle_in_transaction_session_timeout": math.ceil(1000 * IDLE_SECONDS),
-        }
         self._arguments: dict[str, Any] = {
             "user": url.username or getpass.getuser(),
             "password": url.password or os.environ.get("PGPASSWORD"),
             "database": url.database,
-            "startup_params": {key: str(value) for key, value in settings.items()},
         }
 
     def connect(self, dialect: Dialect, _record: Any, _arguments: Any, _options: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +13,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from advsweep.errors import StoreError
+from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.importing.write import ImportContext, gather, write_run
 from advsweep.logs.names import LoggedStep
 from advsweep.store import open_store
@@ -144,3 +145,50 @@ def test_seeds_that_imports_made_up_become_unknown(empty_database, postgres_serv
         # The digest of the second says that its log had the seed.
         assert [run.seed for run in runs] == [None, 5]
         assert "seed" not in runs[0].config
+
+
+def test_a_process_keeps_one_connection(postgres_server, postgres_url, new_run):
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    query = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
+
+    def connections() -> object:
+        [[number]] = postgres_server.ask("postgres", query)
+        return number
+
+    with open_store(postgres_url) as store:
+        store.runs.add([new_run()])
+        assert len(store.runs.select()) == 1
+        assert connections() == 1
+        # A heartbeat and a report that meet have a connection each, for that moment.
+        with store.database.write() as one, store.database.read() as other:
+            pids = {
+                each.exec_driver_sql("SELECT pg_backend_pid()").scalar() for each in (one, other)
+            }
+            assert len(pids) == 2
+        deadline = time.monotonic() + 30
+        while connections() != 1:
+            assert time.monotonic() < deadline, "the second connection stays"
+            time.sleep(0.02)
+
+
+def test_a_full_server_is_waited_for(postgres_server, postgres_url, new_run):
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    postgres_server.ask("postgres", "DROP ROLE IF EXISTS guest")
+    postgres_server.ask("postgres", "CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
+    for kind in ("TABLES", "SEQUENCES"):
+        grant = f"GRANT ALL ON ALL {kind} IN SCHEMA public TO guest"
+        postgres_server.ask(database, grant)
+    url = postgres_url.replace("advsweep@", "guest@")
+    try:
+        with open_store(url) as other:
+            other.runs.add([new_run()])
+            with pytest.raises(StoreUnavailableError, match="takes no more connections; raise"):
+                open_store(url)
+            leaves = threading.Timer(1, other.close)
+            leaves.start()
+            with open_store(url, patience=60, wait=True) as store:
+                assert len(store.runs.select()) == 1
+            leaves.join()
+    finally:
+        postgres_server.ask(database, "DROP OWNED BY guest")
+        postgres_server.ask("postgres", "DROP ROLE guest")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from advsweep import machine
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, StoreError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Handle
@@ -25,8 +25,9 @@ from advsweep.sweep.retry_policy import (
     store_patience,
 )
 from advsweep.sweep.scheduler import workers
-from advsweep.sweep.scheduler.causes import KernelKills, cause_of_exit
+from advsweep.sweep.scheduler.causes import KernelKills, cause_of_exit, take_store_error
 from advsweep.sweep.scheduler.workers import Worker
+from advsweep.sweep.worker.run import leave_store_error
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ NO_ROOM = (
     ("code", "killed_by_kernel", "failure", "reason"),
     [
         (15, False, Failure.OOM, "out of memory"),
-        (13, False, Failure.ERROR, "its process could not use the store any more"),
+        (13, False, Failure.KILLED, "its process could not use the store any more"),
         (18, False, Failure.DISK, NO_ROOM),
         (-25, False, Failure.DISK, NO_ROOM),
         (-9, False, Failure.KILLED, "killed by signal 9 (SIGKILL)"),
@@ -252,6 +253,20 @@ def test_an_exit_code_has_a_class_and_a_sentence(code, killed_by_kernel, failure
 def test_a_worker_that_its_executor_killed_for_its_memory_is_out_of_memory():
     held = "held 9G of memory, above its limit of 8G"
     assert cause_of_exit(-9, killed_by_kernel=False, excess=held) == (Failure.OOM, held)
+
+
+def test_the_reason_of_a_process_without_a_store_is_read_once(tmp_path):
+    assert take_store_error(tmp_path) == ""
+    full = StoreError("the server takes no more\nconnections")
+    assert leave_store_error(full, tmp_path) == 13
+    reason = take_store_error(tmp_path)
+    assert reason == r"the server takes no more\nconnections"
+    assert take_store_error(tmp_path) == ""
+    told = cause_of_exit(13, killed_by_kernel=False, store_error=reason)
+    assert told.reason.endswith(f"could not use the store any more: {reason}")
+    # Nothing else that lies there is read.
+    (tmp_path / "store-error.txt").symlink_to("/etc/passwd")
+    assert take_store_error(tmp_path) == ""
 
 
 def test_processes_of_runs_have_their_patience_from_the_environment(monkeypatch):

@@ -26,6 +26,7 @@ from advsweep.sweep.scheduler.causes import (
     KernelKills,
     cause_of_exit,
     cause_of_start_failure,
+    take_store_error,
 )
 from advsweep.sweep.scheduler.runs import (
     ScheduledRun,
@@ -370,6 +371,7 @@ class Scheduler:
             code,
             killed_by_kernel=self._kernel_kills.have_happened(),
             excess=worker.handle.memory_excess(),
+            store_error=take_store_error(record.directory),
         )
         fault = worker.handle.machine_fault() if code not in events.REUSABLE else ""
         exit = Exit(

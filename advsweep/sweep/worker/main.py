@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from advsweep.components import Plain
@@ -37,7 +38,7 @@ from advsweep.sweep.worker.run import (
     WorkerRun,
     end_of,
     evaluate_missing,
-    exit_code_of,
+    leave_store_error,
     make_evaluators,
 )
 
@@ -84,7 +85,7 @@ def main() -> int:
             code = work_on(store, job["runs"], job["evaluations"], starter)
         except StoreError as error:
             _log.error("%s", error)
-            return exit_code_of(error)
+            return leave_store_error(error, Path(job["log"]).parent)
         # After a failure the process may be in any state, so that a new one takes the next job;
         # and so after children that needed more memory: it would count for later runs as well.
         if results is None or code not in REUSABLE or had_large_children():

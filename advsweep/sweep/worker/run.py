@@ -18,7 +18,7 @@ from advsweep.components import Plain
 from advsweep.failures import Failure, classify, is_disk_full
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.machine import git_state
-from advsweep.names import ALL_WRONG, COLLAPSED, REWARD_MEAN, RUN_LOG
+from advsweep.names import ALL_WRONG, COLLAPSED, REWARD_MEAN, RUN_LOG, STORE_ERROR
 from advsweep.store import Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.store.runs import DEFINITION, PARTS, PROGRAM, REVISIONS, SOURCES
@@ -126,8 +126,18 @@ def end_of(error: BaseException) -> RunEnd:
     return RunEnd(code, Status.FAILED, error=message, traceback=trace, failure=failure)
 
 
-def exit_code_of(error: errors.StoreError) -> int:
-    """Return the exit code of a worker that cannot write to its store."""
+def leave_store_error(error: errors.StoreError, directory: Path) -> int:
+    """Return the exit code of a worker that cannot write to its store.
+
+    The reason goes to a file in the run's folder, since the store cannot take it: the scheduler
+    reads it there (`scheduler.causes.take_store_error`).
+    """
+    path = directory / STORE_ERROR
+    with contextlib.suppress(OSError):
+        # Created anew: an existing file may be a link that another user has made.
+        path.unlink(missing_ok=True)
+        with open_private(path, "x", encoding="utf-8") as file:
+            file.write(str(error))
     return events.DISK_FULL if is_disk_full(error) else events.UNRECORDED
 
 
@@ -411,7 +421,7 @@ class WorkerRun:
         except errors.StoreError as error:
             # The parent tries it, as soon as the store can be written again.
             _log.error("%s", error)
-            self.unrecorded = exit_code_of(error)
+            self.unrecorded = leave_store_error(error, self._record.directory)
             return
         self.is_open = False
 

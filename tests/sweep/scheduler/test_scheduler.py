@@ -180,7 +180,7 @@ def scripted(plan, *codes):
         (-11, Failure.KILLED, "killed by signal 11 (SIGSEGV)"),
         (-35, Failure.KILLED, "killed by signal 35"),
         (70, Failure.ERROR, "its process ended with exit status 70"),
-        (13, Failure.ERROR, "its process could not use the store any more"),
+        (13, Failure.KILLED, "its process could not use the store any more"),
         (15, Failure.OOM, "out of memory"),
     ],
 )
