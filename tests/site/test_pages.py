@@ -29,7 +29,7 @@ EXECUTED = {
     "library": "integrations/test_library_page.py",
     "plugins": "plugins/test_examples.py",
 }
-LANGUAGES = {"csv", "sh", "text", "yaml", "python", "toml", "json", "sql", "latex", "make"}
+LANGUAGES = {"csv", "ini", "sh", "text", "yaml", "python", "toml", "json", "sql", "latex", "make"}
 REASON = re.compile(r"it (needs|installs|downloads|takes|opens)\b")
 
 
