@@ -142,16 +142,7 @@ class TuningRecord:
             node = spec[TUNE_KEY]
             arms = []
             for arm in node["arms"]:
-                grid = [
-                    TunedValue(
-                        value=_number(each["value"]),
-                        state=ValueState(each["state"]),
-                        # Earlier versions trained every value with all seeds, and wrote no number.
-                        seeds=int(each.get("seeds", len(node["seeds"]))),
-                        scores=tuple(map(_number, each["scores"])),
-                    )
-                    for each in arm["grid"]
-                ]
+                grid = [_read_value(each, len(node["seeds"])) for each in arm["grid"]]
                 chosen = next((each.value for each in grid if each.value == arm["chosen"]), None)
                 arms.append(TunedArm(name=str(arm["name"]), grid=grid, chosen=chosen))
             return cls(
@@ -165,6 +156,26 @@ class TuningRecord:
             )
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
+
+
+def _read_value(node: Mapping[str, Any], seeds: int) -> TunedValue:
+    """Return a value of a spec.
+
+    Args:
+        seeds: the number of tuning seeds, with all of which earlier versions trained every value.
+
+    Raises:
+        KeyError, TypeError, ValueError, OverflowError: advsweep did not write it.
+    """
+    value = TunedValue(
+        value=_number(node["value"]),
+        state=ValueState(node["state"]),
+        seeds=int(node.get("seeds", seeds)),
+        scores=tuple(map(_number, node["scores"])),
+    )
+    if not len(value.scores) <= value.seeds <= seeds:
+        raise ValueError(node)
+    return value
 
 
 def _number(value: Any) -> float:

@@ -96,6 +96,18 @@ def _changed(**changes: Any) -> Any:
     return {**RECORD.plain(), **changes}
 
 
+def test_a_record_of_an_earlier_version_has_all_seeds_for_every_value() -> None:
+    node = RECORD.plain()
+    del node["halving"]
+    for arm in node["arms"]:
+        for value in arm["grid"]:
+            del value["seeds"]
+    read = TuningRecord.of_spec({TUNE_KEY: node})
+    assert read is not None
+    assert not read.halving
+    assert {each.seeds for arm in read.arms for each in arm.grid} == {len(RECORD.seeds)}
+
+
 @pytest.mark.parametrize(
     "node",
     [
@@ -109,6 +121,8 @@ def _changed(**changes: Any) -> Any:
             _changed(arms=[{"name": "grpo", "chosen": None, "grid": [each]}])
             for each in (
                 {"value": 1, "state": "odd", "scores": []},
+                {"value": 1, "state": "open", "seeds": "many", "scores": []},
+                {"value": 1, "state": "open", "seeds": 2, "scores": [0.5, 0.5, 0.5]},
                 {"value": True, "state": "done", "scores": [1]},
                 {"value": 1, "state": "done", "scores": ["1"]},
                 {"value": float("nan"), "state": "open", "scores": []},

@@ -88,13 +88,16 @@ def _scores_of_tuning(tuning: TuningRecord) -> _ArmScores:
     for arm in tuning.arms:
         for trial in arm.grid:
             scores += [(arm.name, trial.value, score) for score in trial.scores or ()]
+    rings = f"the choices of the tuning ({tuning.sweep})"
+    if tuning.halving:
+        rings = f"{rings}; values that halving dropped have fewer seeds"
     return _ArmScores(
         key=tuning.key,
         metric=tuning.metric,
         is_low=tuning.lower,
         scores=scores,
         styles={arm.name: style for arm, style in zip(tuning.arms, styles, strict=True)},
-        rings=f"the choices of the tuning ({tuning.sweep})",
+        rings=rings,
         chosen={arm.name: arm.chosen for arm in tuning.arms},
     )
 
