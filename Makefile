@@ -18,6 +18,9 @@ GPU_VENV ?= .venv-gpu
 VERL_VENV ?= .venv-verl
 VERL_NEEDS := 'ray>=2.41' 'tensordict==0.10.*' 'transformers>=5.5.3,<5.11,!=5.6.0' 'TransferQueue==0.1.*' \
   torchdata datasets pillow cachetools codetiming dill accelerate peft pylatexenc tensorboard uvicorn fastapi
+# Releases of TRL below the newest that are tested, each in an environment with TRL alone, which
+# finds everything else in .venv: the oldest, and one in between.
+OLDER_TRL ?= 1.12 1.14
 # Of gpu-study: full (25 million weights), large (83 million), or small, a test on a CPU
 SIZE ?= full
 
@@ -59,6 +62,15 @@ $(VERL_VENV)/.tests: pyproject.toml | $(VERL_VENV)/bin/python
 	@$(VERL_VENV)/bin/uv pip install -q --python $(VERL_VENV)/bin/python --no-deps verl==0.9.1
 	@$(VERL_VENV)/bin/uv pip install -q --python $(VERL_VENV)/bin/python '$(TORCH)' $(VERL_NEEDS) \
 	  -e . hatchling hypothesis pytest pytest-timeout
+	@touch $@
+
+.venv-trl-%/.tests: pyproject.toml $(VENV)/.dev
+	@echo "installing TRL $* into $(@D) ..." >&2
+	@$(BIN)/python -m venv --clear --without-pip $(@D)
+	@packages=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	  others=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	  echo "import site; site.addsitedir('$$others')" > $$packages/others.pth; \
+	  $(PIP) install --no-deps --target $$packages 'trl==$*.*'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml $(VENV)/.core
@@ -114,6 +126,11 @@ test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, 
 PROGRAMS := tests/plugins tests/test_action.py tests/test_gpu_study.py tests/test_one_file.py \
   tests/test_search_example.py tests/test_soak.py tests/test_wheel.py
 TRL_TESTS := tests/backends/trl tests/integrations
+# With older releases: what differs between them; losses, a whole training, one that is killed.
+OLDER_TRL_TESTS := tests/backends/trl/test_same_as_tiny.py tests/backends/trl/test_stock.py \
+  tests/backends/trl/test_releases.py tests/integrations/test_trl_presets.py \
+  tests/integrations/test_trl_objectives.py
+OLDER_TRL_CONTRACT := trl and (killed or remembers or evaluations or checkpoint)
 
 test-all: test-slow test-programs test-trl test-pages smoke test-vllm test-verl test-portable  ## every other test: slow, pages, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
 
@@ -135,9 +152,14 @@ test-portable: $(VENV)/.dev  ## the fast tests of what computes with torch, on t
 	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
 	  $(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not security' $(TORCH_TESTS) $(PYTEST_ARGS)
 
-test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
+test-trl: $(VENV)/.dev $(addprefix test-trl-,$(OLDER_TRL))  ## the tests of the TRL backend and the TRL plug-in; with older releases of TRL a part of them
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(TRL_TESTS) $(PYTEST_ARGS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/test_contract.py -k trl
+
+test-trl-%: .venv-trl-%/.tests
+	@OMP_NUM_THREADS=1 .venv-trl-$*/bin/python -m pytest -n $(JOBS) $(OLDER_TRL_TESTS) $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 .venv-trl-$*/bin/python -m pytest -n $(JOBS) tests/backends/test_contract.py \
+	  -k '$(OLDER_TRL_CONTRACT)'
 
 test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .venv-vllm
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/backends/trl/with_vllm $(PYTEST_ARGS)
@@ -165,4 +187,4 @@ bench: $(VENV)/.dev  ## what it costs, beside its peers
 	@for name in $(BENCH); do echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 clean:  ## remove what make made (stores and runs stay)
-	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(VERL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(VERL_VENV) .venv-trl-* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
-def requirements(extra: str = "") -> list[Requirement]:
-    """Return what advsweep requires, or what one of its extras requires in addition.
+def requirements(extra: str = "", of: str = "advsweep") -> list[Requirement]:
+    """Return what a package requires, or what one of its extras requires in addition.
 
     An extra that names another one (`advsweep[trl]`) is replaced by what that requires.
 
     Raises:
-        importlib.metadata.PackageNotFoundError: advsweep is not installed as a package.
+        importlib.metadata.PackageNotFoundError: it is not installed as a package.
     """
     from packaging.requirements import Requirement
 
     listed = []
-    for text in importlib.metadata.requires("advsweep") or []:
+    for text in importlib.metadata.requires(of) or []:
         required = Requirement(text)
         marker = required.marker
         if marker is None:
@@ -42,8 +42,9 @@ def requirements(extra: str = "") -> list[Requirement]:
             continue
         if not marker.evaluate({"extra": extra}) or ("extra" in str(marker)) is not bool(extra):
             continue
-        if required.name == "advsweep":
-            listed += [inner for other in sorted(required.extras) for inner in requirements(other)]
+        if required.name == of:
+            for other in sorted(required.extras):
+                listed += requirements(other, of)
         else:
             listed.append(required)
     return listed
@@ -63,6 +64,15 @@ def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requiremen
         if not requirement.specifier.contains(version, prereleases=True):
             unmet.append(requirement)
     return versions, unmet
+
+
+def describe_unmet(requirement: Requirement) -> str:
+    """Return the range that a package should be in, and the release that is installed."""
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        version = "none"
+    return f"{requirement.name}{requirement.specifier}, got {version}"
 
 
 def install_command(required: Iterable[Requirement]) -> str:

@@ -5,7 +5,7 @@
 
     trainer = EstimatorGRPOTrainer(..., estimator=build_estimator("fade"))
 
-TRL 1.16 computes advantages in the middle of a long method. The class leaves that method
+TRL computes advantages in the middle of a long method. The class leaves that method
 unchanged: it records the rewards on the way, and replaces the advantages in the result. A rollout
 policy has it called several times, and picks rows of the results.
 """
@@ -24,6 +24,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from advsweep.backends.training_loop import compute_advantages
+from advsweep.backends.trl import releases
 from advsweep.backends.trl.positions import needs_positions, with_positions
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
 from advsweep.backends.trl.steps import pick_rows, rows_of, whole_rows
@@ -48,11 +49,8 @@ if TYPE_CHECKING:
 
     from advsweep.backends.trl.padded_rows import PaddedRows
     from advsweep.estimators import Advantages, Estimator
-    from advsweep.objectives.base import Objective
+    from advsweep.objectives.base import Choice, Objective
     from advsweep.rollouts.base import Collected, RolloutPolicy
-
-# The release of TRL whose private methods this module knows.
-TESTED = "1.16"
 
 _EXACT = frozenset({"token_entropy_exact", "token_entropies"})
 _OF_TOKENS = _EXACT | {"token_entropy", "token_grad_norms", "token_kl"}
@@ -115,10 +113,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         log_prob_bound: float | None = None,
         **named: Any,
     ) -> None:
-        if not trl.__version__.startswith(f"{TESTED}."):
+        misfit = releases.describe_misfits("trl", frozenset({"trl"}))
+        if misfit:
             warnings.warn(
-                f"trl: expected release {TESTED}, got {trl.__version__}; it is not tested here "
-                f"and may compute advantages elsewhere. Install 'trl=={TESTED}.*'",
+                f"this release of TRL is not tested and may compute advantages elsewhere; expected "
+                f"{misfit}",
                 AdvsweepWarning,
                 stacklevel=2,
             )
@@ -131,6 +130,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self.estimator = estimator
         self.objective = objective
         self.rollout = rollout
+        self.choices_of_update: list[Choice] = []
         self._completion_lengths: list[int] = []
         super().__init__(*arguments, **named)
         self._names_success = success is not None
@@ -145,6 +145,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self._check_estimator()
         if self.objective is not None:
             check_objective(self, self.objective)
+            if self.objective.needs_entropy:
+                releases.differentiate_entropies(self)
         check_rollout(self, self.rollout)
         warn_of_defaults(self)
         self._needs_positions = needs_positions(self.model)
@@ -370,9 +372,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
                 self.model,
                 *rows,
-                self.args.per_device_train_batch_size,
+                batch_size=self.args.per_device_train_batch_size,
                 compute_entropy=exact,
-                **images_of(self, outputs),
+                **images_of(outputs),
             )
         return log_probs, entropies
 

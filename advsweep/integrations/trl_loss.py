@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import trl
 from torch import Tensor
 
+from advsweep.backends.trl.releases import IMAGE_ARGUMENTS
 from advsweep.backends.trl.steps import whole_rows
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.integrations.objectives import lacks_length
-from advsweep.objectives.base import LossInputs, Objective
+from advsweep.objectives.base import Choice, LossInputs, Objective
+from advsweep.objectives.parts import OF_ROLLOUTS, join
 
 # Settings of TRL's own loss.
 _OF_LOSS = (
@@ -53,39 +55,18 @@ def objective_loss(
         inputs: the rows of the pass, as `GRPOTrainer._compute_loss` gets them, with
             `num_rollouts_in_batch` if some rollouts of the generation were dropped.
     """
-    log_probs, entropies, auxiliary = trainer._get_per_token_logps_and_entropies(
-        model,
-        *whole_rows(inputs),
-        compute_entropy=True,  # TRL logs it
-        compute_aux_loss=trainer.aux_loss_enabled,
-        **images_of(trainer, inputs),
-    )
-    mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
-    old = inputs.get("old_per_token_logps")
-    # TRL's own correction of vLLM's log-probabilities, of tokens or of rollouts.
-    weights = None if objective.needs_sampler else inputs.get("importance_sampling_ratio")
-    # The passes of an update, and the parts of a generation. An evaluation has one of each.
-    passes = parts = 1
+    passes = 1
+    choice = None
     if trainer.model.training:
         passes = trainer.current_gradient_accumulation_steps
-        parts = trainer.args.steps_per_generation
+        if objective.chooses:
+            choice = _choice(trainer, objective, passes)
+    loss_inputs, auxiliary = _loss_inputs(trainer, objective, model, inputs)
+    output = objective.loss(replace(loss_inputs, choice=choice))
+    entropies = loss_inputs.entropies
+    assert entropies is not None
+    mask = loss_inputs.completion_mask
     processes = trainer.accelerator.num_processes
-    rollouts = inputs.get("num_rollouts_in_batch", len(mask) * processes * parts)
-    output = objective.loss(
-        LossInputs(
-            log_probs=log_probs,
-            old_log_probs=log_probs.detach() if old is None else old,
-            completion_mask=mask,
-            advantages=inputs["advantages"],
-            rollouts=max(rollouts, 1) / (processes * parts),
-            tokens=inputs["num_items_in_batch"].clamp(min=1) / (processes * parts),
-            parts=passes * processes,
-            reference_log_probs=inputs.get("ref_per_token_logps"),
-            sampler_log_probs=inputs.get("sampling_per_token_logps"),
-            weights=weights,
-            entropies=entropies,
-        )
-    )
     metrics = {"entropy": (entropies.detach() * mask).sum() / mask.sum().clamp(min=1)}
     metrics |= output.metrics
     loss = output.loss
@@ -99,10 +80,91 @@ def objective_loss(
     return loss / passes
 
 
-def images_of(trainer: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _loss_inputs(
+    trainer: Any, objective: Objective, model: Any, inputs: Mapping[str, Any]
+) -> tuple[LossInputs, Any]:
+    """Return what the loss of a pass reads, and the loss of a model's routers."""
+    log_probs, entropies, auxiliary = trainer._get_per_token_logps_and_entropies(
+        model,
+        *whole_rows(inputs),
+        compute_entropy=True,  # TRL logs it
+        compute_aux_loss=trainer.aux_loss_enabled,
+        **images_of(inputs),
+    )
+    mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
+    old = inputs.get("old_per_token_logps")
+    # TRL's own correction of vLLM's log-probabilities, of tokens or of rollouts.
+    weights = None if objective.needs_sampler else inputs.get("importance_sampling_ratio")
+    # The passes of an update, and the parts of a generation. An evaluation has one of each.
+    passes = parts = 1
+    if trainer.model.training:
+        passes = trainer.current_gradient_accumulation_steps
+        parts = trainer.args.steps_per_generation
+    processes = trainer.accelerator.num_processes
+    rollouts = inputs.get("num_rollouts_in_batch", len(mask) * processes * parts)
+    loss_inputs = LossInputs(
+        log_probs=log_probs,
+        old_log_probs=log_probs.detach() if old is None else old,
+        completion_mask=mask,
+        advantages=inputs["advantages"],
+        rollouts=max(rollouts, 1) / (processes * parts),
+        tokens=inputs["num_items_in_batch"].clamp(min=1) / (processes * parts),
+        parts=passes * processes,
+        reference_log_probs=inputs.get("ref_per_token_logps"),
+        sampler_log_probs=inputs.get("sampling_per_token_logps"),
+        weights=weights,
+        entropies=entropies,
+    )
+    return loss_inputs, auxiliary
+
+
+def _choice(trainer: Any, objective: Objective, passes: int) -> Choice:
+    """Return what the loss of the current pass takes from its minibatch, on all processes.
+
+    Where an update has several generations, it is taken from the rollouts of this one.
+    """
+    buffer = trainer._buffered_inputs
+    number = trainer._step % len(buffer)
+    first = max(number - trainer._step % passes, 0)
+    if number == first:
+        window = buffer[first : number - trainer._step % passes + passes]
+        trainer.choices_of_update = _choose(trainer, objective, window)
+    choice: Choice = trainer.choices_of_update[number - first]
+    return choice
+
+
+@torch.no_grad()
+def _choose(
+    trainer: Any, objective: Objective, passes: Sequence[Mapping[str, Any]]
+) -> list[Choice]:
+    """Return what the losses of passes take from all rollouts in them, those of all processes.
+
+    It takes a further forward pass over them, with the weights of their update.
+    """
+    accelerator = trainer.accelerator
+    of_process = join([_loss_inputs(trainer, objective, trainer.model, row)[0] for row in passes])
+    whole = of_process
+    if accelerator.num_processes > 1:
+        gathered = {}
+        for name in OF_ROLLOUTS:
+            values = getattr(of_process, name)
+            if values is not None:
+                if values.ndim > 1:
+                    # Each process pads its completions to its longest.
+                    values = accelerator.pad_across_processes(values, dim=1)
+                gathered[name] = accelerator.gather(values.contiguous())
+        whole = replace(of_process, **gathered)
+    choice = objective.choose(replace(whole, parts=len(passes) * accelerator.num_processes))
+    rows, width = of_process.completion_mask.shape
+    first = accelerator.process_index * rows
+    size = rows // len(passes)
+    starts = range(first, first + rows, size)
+    return [choice.of_rows(slice(start, start + size), width) for start in starts]
+
+
+def images_of(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the images of a multimodal model, as TRL's forward pass takes them."""
-    names = inspect.signature(trl.GRPOTrainer._get_per_token_logps_and_entropies).parameters
-    return {name: outputs[name] for name in names if name in outputs}
+    return {name: outputs[name] for name in IMAGE_ARGUMENTS if name in outputs}
 
 
 def check_objective(trainer: Any, objective: Objective) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from advsweep.components import Component
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     PerRun = Float[Tensor, "*runs"]
     # Receives the parts of a loss by metric name.
     Metrics = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a loss takes from its whole minibatch, without gradient.
+
+    Attributes:
+        tokens: flags of tokens, by name.
+        numbers: statistics of the minibatch, by name.
+    """
+
+    tokens: Mapping[str, FlagPerToken] = field(default_factory=dict)
+    numbers: Mapping[str, PerRun] = field(default_factory=dict)
+
+    def of_rows(self, rows: slice, width: int) -> Choice:
+        """Return the choice for some rollouts, cut to a number of tokens."""
+        tokens = {name: flags[..., rows, :width] for name, flags in self.tokens.items()}
+        return replace(self, tokens=tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +72,8 @@ class LossInputs:
         weights: factors of the token losses, from a correction that the trainer makes itself;
             None for 1.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
+        choice: what `Objective.choose` has taken from the whole minibatch, for these rollouts; None
+            if no rollouts but these are known.
     """
 
     log_probs: Float[Tensor, "*runs rollouts tokens"]
@@ -67,6 +87,7 @@ class LossInputs:
     sampler_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
     weights: Float[Tensor, "*runs rollouts #tokens"] | None = None
     entropies: Float[Tensor, "*runs rollouts tokens"] | None = None
+    choice: Choice | None = None
 
     @property
     def has_token_advantages(self) -> bool:
@@ -156,6 +177,24 @@ class Objective(Component):
     def needs_entropy(self) -> bool:
         """Whether `LossInputs.entropies` is required, with gradient."""
         return False
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the loss of a rollout depends on the others of its minibatch, by `choose`."""
+        return False
+
+    def choose(self, inputs: LossInputs) -> Choice:
+        """Return what the loss of each rollout takes from its whole minibatch.
+
+        A trainer that computes a minibatch in several parts calls it before the first of them, with
+        the inputs of all parts, and gives each its share as `LossInputs.choice`. So results do not
+        depend on the number of parts. Without a choice, `loss` makes it from what it is given.
+
+        Args:
+            inputs: the whole minibatch, with the weights that its loss is computed with; its
+                `parts` say in how many parts.
+        """
+        return Choice()
 
     def for_completions(self, max_tokens: int) -> Self:
         """Return this objective for completions of at most `max_tokens` tokens.

@@ -1,4 +1,4 @@
-"""Losses that treat a few tokens of a pass otherwise: by covariance or second moment."""
+"""Losses that treat a few tokens of a minibatch otherwise: by covariance or second moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 
 from advsweep.components import option
-from advsweep.objectives.base import LossInputs
+from advsweep.objectives.base import Choice, LossInputs
 from advsweep.objectives.clipped import Clipped
 from advsweep.objectives.tokenwise import Aggregation, Tokenwise, exp, share, total
 
@@ -25,8 +25,9 @@ class ClipCov(Clipped):
     """Clip-Cov: the clipped surrogate without some tokens of high covariance.
 
     With the covariance c = (A - mean A)(l - mean l) of a token, means over the tokens of the
-    pass, max(1, ⌊`fraction` times their number⌋) of the tokens with `cov_low` < c < `cov_high` that
-    the clip leaves are drawn; their loss is 0. The rest is that of `clipped`.
+    minibatch, max(1, ⌊`fraction` times their number⌋) of the tokens with
+    `cov_low` < c < `cov_high` that the clip leaves are drawn; their loss is 0. The rest is that of
+    `clipped`.
     """
 
     name: ClassVar[str] = "clip_cov"
@@ -44,14 +45,15 @@ class ClipCov(Clipped):
         "`loss/cov_fraction` the share of the drawn tokens."
     )
     reads_all: ClassVar[bool] = True
+    chooses_tokens: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     fraction: float = option(2e-4, gt=0, le=1, help="share of tokens that are drawn")
     cov_low: float = option(1.0, help="tokens with a covariance above this may be drawn")
     cov_high: float = option(5.0, help="tokens with a covariance below this may be drawn")
 
-    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
-        loss, stopped = self._surrogate(inputs, metrics)
+    def _choose_tokens(self, inputs: LossInputs) -> Choice:
+        _, stopped = self._surrogate(inputs, {})
         covariances = _covariances(inputs)
         inside = (covariances > self.cov_low) & (covariances < self.cov_high)
         eligible = inside & ~stopped & inputs.completion_mask
@@ -60,6 +62,12 @@ class ClipCov(Clipped):
         mantissas = inputs.log_probs.detach().double().frexp().mantissa
         digits = (mantissas * 4096 + positions * 0.6180339887).frac().abs()
         drawn = eligible & _first(digits.where(eligible, math.inf), _count(self.fraction, inputs))
+        return Choice(tokens={"drawn": drawn})
+
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
+        loss, _ = self._surrogate(inputs, metrics)
+        assert inputs.choice is not None
+        drawn = inputs.choice.tokens["drawn"]
         metrics["loss/cov_fraction"] = share(drawn, inputs)
         return loss.where(~drawn, 0.0)
 
@@ -84,17 +92,22 @@ class KlCov(Tokenwise):
     source: ClassVar[str] = "Cui et al. 2025 (arXiv:2505.22617) and verl's `kl_cov`."
     departures: ClassVar[str] = "log-ratios above 40 count as 40 in w, without gradient."
     reads_all: ClassVar[bool] = True
+    chooses_tokens: ClassVar[bool] = True
     treats_few_apart: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     fraction: float = option(2e-4, gt=0, le=1, help="share of tokens with a penalty")
     penalty: float = option(0.1, ge=0, help="weight of their |log-ratio|")
 
+    def _choose_tokens(self, inputs: LossInputs) -> Choice:
+        order = (-_covariances(inputs)).where(inputs.completion_mask, math.inf)
+        return Choice(tokens={"largest": _first(order, _count(self.fraction, inputs))})
+
     def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         log_ratios = self._log_ratios(inputs)
         loss = -inputs.token_advantages * exp(log_ratios)
-        order = (-_covariances(inputs)).where(inputs.completion_mask, math.inf)
-        largest = _first(order, _count(self.fraction, inputs))
+        assert inputs.choice is not None
+        largest = inputs.choice.tokens["largest"]
         metrics["loss/cov_fraction"] = share(largest, inputs)
         return loss + (self.penalty * log_ratios.abs()).where(largest, 0.0)
 
@@ -107,9 +120,9 @@ M2poRule = Literal["drop", "released"]
 class M2po(Tokenwise):
     """M2PO: the surrogate with a bound on the second moment of the log-ratios.
 
-    w = exp(d), d = l - l₀. With `rule=drop` tokens of a pass are dropped, largest d² first, until
-    the mean of d² over the rest is below `threshold`; one token always stays. `loss/clip_fraction`
-    is the share of dropped tokens.
+    w = exp(d), d = l - l₀. With `rule=drop` tokens of a minibatch are dropped, largest d² first,
+    until the mean of d² over the rest is below `threshold`; one token always stays.
+    `loss/clip_fraction` is the share of dropped tokens.
 
     `rule=released` is what the authors' code does. It counts only the tokens that lead away from
     the sampler: A > 0 with w > 1, and A < 0 with w < 1. If their mean d² is above `threshold`, τ²
@@ -140,6 +153,7 @@ class M2po(Tokenwise):
         "out. Log-ratios above 40 count as 40 in w, without gradient."
     )
     reads_all: ClassVar[bool] = True
+    chooses_tokens: ClassVar[bool] = True
 
     aggregation: Aggregation = option("token_mean", help="how token losses become one number")
     threshold: float = option(0.04, gt=0, help="largest mean of squared log-ratios")
@@ -149,29 +163,42 @@ class M2po(Tokenwise):
         help="drop the tokens of largest log-ratio, or clip as the authors' code does (released)",
     )
 
-    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
+    def _choose_tokens(self, inputs: LossInputs) -> Choice:
         if self.rule == "released":
-            return self._clipped_losses(inputs, metrics)
-        log_ratios = self._log_ratios(inputs)
-        squares = log_ratios.detach().square().where(inputs.completion_mask, math.inf)
+            squares = self._squares_leading_away(inputs)
+            return Choice(numbers={"bound": _largest_square(squares.flatten(-2), self.threshold)})
+        squares = self._log_ratios(inputs).square().where(inputs.completion_mask, math.inf)
         ordered = squares.flatten(-2).sort(dim=-1).values
         counts = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device)
         means = ordered.cumsum(dim=-1) / counts
         kept = _first(squares, (means < self.threshold).sum(dim=-1).clamp(min=1))
+        return Choice(tokens={"kept": kept})
+
+    def _token_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
+        if self.rule == "released":
+            return self._clipped_losses(inputs, metrics)
+        log_ratios = self._log_ratios(inputs)
+        assert inputs.choice is not None
+        kept = inputs.choice.tokens["kept"]
         metrics["loss/clip_fraction"] = share(~kept, inputs)
         return (-inputs.token_advantages * exp(log_ratios)).where(kept, 0.0)
 
     def _clipped_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         log_ratios = self._log_ratios(inputs)
         advantages = inputs.token_advantages
-        directions = log_ratios.detach().sign()
-        leads_away = (directions * advantages > 0) & inputs.completion_mask
-        squares = log_ratios.detach().square().where(leads_away, math.inf)
-        bound = _largest_square(squares.flatten(-2), self.threshold)[..., None, None]
-        stopped = leads_away & (squares >= bound)
+        squares = self._squares_leading_away(inputs)
+        assert inputs.choice is not None
+        bound = inputs.choice.numbers["bound"][..., None, None]
+        stopped = squares.isfinite() & (squares >= bound)
         metrics["loss/clip_fraction"] = share(stopped, inputs)
-        at_bound = -advantages * exp(directions * bound.sqrt())
+        at_bound = -advantages * exp(log_ratios.detach().sign() * bound.sqrt())
         return torch.where(stopped, at_bound, -advantages * exp(log_ratios))
+
+    def _squares_leading_away(self, inputs: LossInputs) -> PerToken:
+        """Return d² of the tokens that lead away from the sampler, infinite for all others."""
+        log_ratios = self._log_ratios(inputs).detach()
+        leads_away = (log_ratios.sign() * inputs.token_advantages > 0) & inputs.completion_mask
+        return log_ratios.square().where(leads_away, math.inf)
 
 
 def _largest_square(

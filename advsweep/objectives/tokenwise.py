@@ -12,11 +12,11 @@ import torch
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.names import POLICY_LOSS
-from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.objectives.base import Choice, LossInputs, LossOutput
 from advsweep.objectives.corrections import Corrected
 
 if TYPE_CHECKING:
-    from jaxtyping import Num
+    from jaxtyping import Float, Num
     from torch import Tensor
 
     from advsweep.objectives.base import FlagPerToken, Metrics, PerRun, PerToken, PerTokenOrRollout
@@ -66,7 +66,7 @@ class Tokenwise(Corrected):
 
     Two masks take tokens out of the policy's part of the loss, and not out of the counts by
     which it is divided. `top_entropy_quantile` keeps the tokens whose entropy is at or above the
-    (1 - ρ)-quantile of the pass, and the entropy bonus is their mean, too.
+    (1 - ρ)-quantile of the minibatch, and the entropy bonus is their mean, too.
     `off_policy_mask_threshold` drops tokens with A < 0 in rollouts with mean_t(l₀ - l) above it.
 
     The entropy bonus is the plain mean over tokens, for every aggregation.
@@ -83,10 +83,12 @@ class Tokenwise(Corrected):
     Attributes:
         aggregations: those for which the loss is defined.
         reads_all: whether rollouts with advantage 0 enter the loss.
+        chooses_tokens: whether token losses depend on other rollouts, by `_choose_tokens`.
     """
 
     aggregations: ClassVar[tuple[str, ...]] = get_args(Aggregation)
     reads_all: ClassVar[bool] = False
+    chooses_tokens: ClassVar[bool] = False
 
     aggregation: Aggregation = option(
         "seq_mean_token_mean", help="how token losses become one number"
@@ -170,6 +172,38 @@ class Tokenwise(Corrected):
     def needs_entropy(self) -> bool:
         return self.entropy_coef > 0 or self.top_entropy_quantile < 1
 
+    @property
+    def chooses(self) -> bool:
+        return self.chooses_tokens or self.top_entropy_quantile < 1
+
+    def choose(self, inputs: LossInputs) -> Choice:
+        if not self.chooses:
+            return Choice()
+        with torch.no_grad():
+            return self._choose(inputs)
+
+    def _choose(self, inputs: LossInputs) -> Choice:
+        inputs, _ = self._correct(inputs, {})
+        choice = self._choose_tokens(inputs)
+        if self.top_entropy_quantile == 1:
+            return choice
+        mask = inputs.completion_mask
+        uncertain = mask
+        # All rollouts of a minibatch may have been left out.
+        if mask.numel():
+            assert inputs.entropies is not None
+            entropies = inputs.entropies.where(mask, math.nan)
+            least = quantile(entropies.flatten(-2), 1 - self.top_entropy_quantile)
+            # The first tokens of a group have one entropy, but for rounding.
+            least = least - _ROUNDING * least.abs().clamp(min=1)
+            uncertain = entropies >= least[..., None, None]
+        # Each part of the minibatch counts an equal share of them.
+        number = total(uncertain).clamp(min=1).to(inputs.log_probs.dtype) / inputs.parts
+        return Choice(
+            tokens={**choice.tokens, "uncertain": uncertain},
+            numbers={**choice.numbers, "uncertain": number},
+        )
+
     def for_completions(self, max_tokens: int) -> Self:
         if self.aggregation == "constant" and self.max_tokens is None:
             return replace(self, max_tokens=max_tokens)
@@ -180,8 +214,13 @@ class Tokenwise(Corrected):
         """Return the loss of each token; values outside the mask do not matter.
 
         Args:
+            inputs: with a choice.
             metrics: receives the metrics that only this objective has.
         """
+
+    def _choose_tokens(self, inputs: LossInputs) -> Choice:
+        """Return what the token losses take from the whole minibatch, if `chooses_tokens`."""
+        return Choice()
 
     def _weighted_losses(
         self, inputs: LossInputs, weights: PerTokenOrRollout | None, metrics: Metrics
@@ -196,15 +235,13 @@ class Tokenwise(Corrected):
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         metrics: Metrics = {}
+        if inputs.choice is None:
+            inputs = replace(inputs, choice=self.choose(replace(inputs, parts=1)))
+        choice = inputs.choice
+        assert choice is not None
         inputs, weights = self._correct(inputs, metrics)
         mask = inputs.completion_mask
-        keep = chosen = mask
-        # All rollouts of a pass may have been left out.
-        if self.top_entropy_quantile < 1 and mask.numel():
-            assert inputs.entropies is not None
-            entropies = inputs.entropies.detach().where(mask, math.nan)
-            least = entropies.flatten(-2).nanquantile(1 - self.top_entropy_quantile, dim=-1)
-            keep = chosen = entropies >= least[..., None, None]
+        keep = choice.tokens.get("uncertain", mask)
         if math.isfinite(self.off_policy_mask_threshold):
             # To the sampler, where it is known apart, as in TRL.
             sampled = inputs.sampler_log_probs
@@ -221,8 +258,9 @@ class Tokenwise(Corrected):
             loss = loss + self.kl_coef * kl
         if self.entropy_coef > 0:
             assert inputs.entropies is not None
-            tokens = inputs.tokens if chosen is mask else total(chosen).clamp(min=1)
-            entropy = total(inputs.entropies.where(chosen, 0.0)) / tokens
+            averaged = choice.tokens.get("uncertain", mask)
+            tokens = choice.numbers.get("uncertain", inputs.tokens)
+            entropy = total(inputs.entropies.where(averaged, 0.0)) / tokens
             loss = loss - self.entropy_coef * entropy
         return LossOutput(loss=loss, metrics=metrics)
 
@@ -267,6 +305,9 @@ class Tokenwise(Corrected):
         summed = summed.sum(dim=-1)
         return summed / inputs.rollouts if self.averages else summed * inputs.parts
 
+
+# Entropies that differ by less, in nats or relatively, are equal in another forward pass.
+_ROUNDING = 1e-6
 
 # Log-ratios count as at most this. exp(89) overflows float32, and infinity times an advantage or a
 # gradient of 0 is NaN; the square of exp(40), which a gradient's norm contains, is still finite.
@@ -314,6 +355,19 @@ def total(values: Num[Tensor, "*runs rollouts tokens"]) -> Num[Tensor, "*runs"]:
     # One call for both axes has the same bits for any number of runs (on one thread: with more,
     # torch splits a single sum of 32,768 or more numbers among them).
     return values.sum(dim=(-2, -1))
+
+
+def quantile(values: Float[Tensor, "*runs tokens"], share: float) -> PerRun:
+    """Return a quantile of each run's numbers but NaN, interpolated linearly; NaN for none.
+
+    The bits are those of `torch.nanquantile`, which refuses more than 2²⁴ numbers.
+    """
+    ordered = values.sort(dim=-1).values  # NaN last
+    last = (~ordered.isnan()).sum(dim=-1, keepdim=True) - 1
+    place = (last.to(values.dtype) * share).clamp(min=0)
+    below = ordered.gather(-1, place.long())
+    above = ordered.gather(-1, place.ceil().long())
+    return below.lerp(above, place - place.long())[..., 0]
 
 
 def share(tokens: FlagPerToken, inputs: LossInputs) -> PerRun:

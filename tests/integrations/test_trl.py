@@ -20,7 +20,7 @@ from advsweep.errors import AdvsweepWarning, CheckpointError, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
 from advsweep.logs.names import NameMap
 
-trl = pytest.importorskip("trl", minversion="1.16")
+trl = pytest.importorskip("trl", minversion="1.12")
 from advsweep.integrations.trl import _ALWAYS, EstimatorGRPOTrainer  # noqa: E402
 
 pytestmark = [

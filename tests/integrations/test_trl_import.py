@@ -20,7 +20,7 @@ from advsweep.logs.names import NameMap
 from tests.importing.conftest import read, values
 from tests.integrations.conftest import MakeTrainer
 
-trl = pytest.importorskip("trl", minversion="1.16")
+trl = pytest.importorskip("trl", minversion="1.12")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),

@@ -15,7 +15,7 @@ from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import LossInputs
 from tests.integrations.token_inputs import differences, token_inputs, tolerance
 
-trl = pytest.importorskip("trl", minversion="1.16")
+trl = pytest.importorskip("trl", minversion="1.12")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 MAX_TOKENS = 50

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.errors import AdvsweepWarning, ConfigError, TrainingError
 
-trl = pytest.importorskip("trl", minversion="1.16")
+trl = pytest.importorskip("trl", minversion="1.12")
 from advsweep.integrations.trl import EstimatorGRPOTrainer  # noqa: E402
 
 pytestmark = [

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.estimators import GroupBatch, build_estimator
 
-trl = pytest.importorskip("trl", minversion="1.16")
+trl = pytest.importorskip("trl", minversion="1.12")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),

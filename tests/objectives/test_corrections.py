@@ -17,7 +17,7 @@ from advsweep.objectives.base import LossInputs
 from advsweep.objectives.corrections import PRESETS
 
 # The trainer's own weights are none.
-NO_ROWS = {"rollouts", "tokens", "parts", "weights"}
+NO_ROWS = {"rollouts", "tokens", "parts", "weights", "choice"}
 
 # Ratios of the old policy to the sampler; log 2 - log 8 + log 0.5 is the log of 1/8.
 SAMPLED = [[2.0, 0.125, 0.5], [1.0, 4.0]]

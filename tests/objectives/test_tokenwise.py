@@ -50,11 +50,6 @@ def spec(request: pytest.FixtureRequest) -> dict[str, Any]:
     return values
 
 
-def needs_whole_minibatches(objective: Objective) -> bool:
-    """Whether other rollouts of the minibatch decide what a rollout adds to the loss."""
-    return not objective.skips_exactly and objective.name != "dro"
-
-
 @settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_penalty_and_bonus_equal_naive_loops(
@@ -142,33 +137,6 @@ def test_ratios_beyond_float32_have_the_gradient_of_the_formula(
             (gradient,) = torch.autograd.grad(loss, log_probs)
             assert loss.isfinite()
             assert gradient.isfinite().all()
-
-
-def test_the_mean_over_the_parts_of_a_minibatch_is_its_loss(
-    spec: dict[str, Any], random_inputs: Any
-) -> None:
-    """Each part is given an equal share of the minibatch's rollouts and tokens."""
-    objective = OBJECTIVES.build(spec)
-    if needs_whole_minibatches(objective):
-        pytest.skip("its statistics are those of a part")
-    whole = random_inputs(4)
-    parts = []
-    for rows in (slice(0, 2), slice(2, 5)):
-        parts.append(
-            replace(
-                whole,
-                log_probs=whole.log_probs[rows],
-                old_log_probs=whole.old_log_probs[rows],
-                sampler_log_probs=whole.sampler_log_probs[rows],
-                completion_mask=whole.completion_mask[rows],
-                advantages=whole.advantages[rows],
-                rollouts=whole.rollouts / 2,
-                tokens=whole.tokens / 2,
-                parts=2,
-            )
-        )
-    mean = sum(objective.loss(part).loss for part in parts) / 2
-    torch.testing.assert_close(mean, objective.loss(whole).loss)
 
 
 @settings(max_examples=6)
@@ -326,7 +294,7 @@ def test_a_constant_that_nobody_gave_is_the_length_of_completions(
 
 
 # The trainer's own weights are none.
-NO_ROWS = {"rollouts", "tokens", "parts", "weights"}
+NO_ROWS = {"rollouts", "tokens", "parts", "weights", "choice"}
 
 
 def in_dtype(inputs: LossInputs, dtype: torch.dtype) -> LossInputs:
@@ -340,7 +308,7 @@ def stacked(runs: Sequence[LossInputs]) -> LossInputs:
         **{
             name: torch.stack([torch.as_tensor(vars(run)[name]).detach() for run in runs])
             for name in vars(runs[0])
-            if name != "weights"
+            if name not in ("weights", "choice")
         }
     )
 

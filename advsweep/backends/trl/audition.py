@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,9 @@ from advsweep.estimators.baselines import RLOO
 from advsweep.estimators.batch import COUNTERS, GroupBatch, nonzero_rows
 from advsweep.logs.rollout_metrics import batch_of
 from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutStep
-from advsweep.objectives.base import LossInputs
+from advsweep.objectives.base import Choice, LossInputs
 from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.parts import choose_for_parts
 from advsweep.packages import import_extra
 from advsweep.statistics.reweighting import AnswerChanges, answer_changes
 
@@ -345,17 +346,27 @@ class Audition:
             weight.grad = torch.zeros_like(weight)
         rows = max(1, _STATES // (self._config.hidden_size * tokens.longest))
         batches = list(tokens.batches(self._model, rows))
-        start = 0
-        for padded in batches:
-            log_p = log_policy(self._model, padded, self._temperature)
-            entropies = None
-            if objective.needs_entropy:
-                entropies = -(log_p.exp() * log_p).sum(dim=-1)
-            batch_rows = slice(start, start + len(padded.ids))
-            start = batch_rows.stop
-            part = _part(inputs, batch_rows, padded, parts=len(batches))
-            part = replace(part, log_probs=chosen_tokens(log_p, padded.ids), entropies=entropies)
-            torch.autograd.backward(objective.loss(part).loss / len(batches))
+
+        def parts() -> Iterator[LossInputs]:
+            start = 0
+            for padded in batches:
+                log_p = log_policy(self._model, padded, self._temperature)
+                entropies = None
+                if objective.needs_entropy:
+                    entropies = -(log_p.exp() * log_p).sum(dim=-1)
+                batch_rows = slice(start, start + len(padded.ids))
+                start = batch_rows.stop
+                part = _part(inputs, batch_rows, padded, parts=len(batches))
+                chosen = chosen_tokens(log_p, padded.ids)
+                yield replace(part, log_probs=chosen, entropies=entropies)
+
+        choices: list[Choice | None] = [None] * len(batches)
+        if objective.chooses and len(batches) > 1:
+            with torch.no_grad():
+                choices = [*choose_for_parts(objective, list(parts()))]
+        for part, choice in zip(parts(), choices, strict=True):
+            loss = objective.loss(replace(part, choice=choice)).loss
+            torch.autograd.backward(loss / len(batches))
         return torch.cat([weight.grad.flatten() for weight in self._weights])
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -419,7 +430,7 @@ def _part(inputs: LossInputs, rows: slice, padded: PaddedRows, *, parts: int) ->
     Args:
         padded: the tokens of these rows, whose width and device the part gets.
     """
-    of_rows = {}
+    of_rows: dict[str, Any] = {}
     for name, value in vars(inputs).items():
         if isinstance(value, Tensor):
             value = value[rows].to(padded.ids.device)

@@ -31,6 +31,7 @@ from advsweep.backends.trl.config import (
     hf_model,
 )
 from advsweep.backends.trl.options import TrlOptions
+from advsweep.backends.trl.releases import check_releases
 from advsweep.backends.trl.tokenizer_file import (
     describe_lost_characters,
     describe_special_tokens,
@@ -111,6 +112,7 @@ class TrlBackend(TrlOptions, Backend):
                 raise ConfigError(
                     f"backend: 'trl' needs {name}, which is not installed: {extra_command('trl')}"
                 )
+        check_releases("trl", [*packages, "transformers", "accelerate"], "backend: 'trl'")
         generation = generation_of(run.generation)
         generation.check()
         if run.objective.needs_sampler and not isinstance(generation, VllmGeneration):
@@ -201,6 +203,7 @@ class TrlBackend(TrlOptions, Backend):
                 "model: a model is evaluated with transformers, which is not installed: "
                 f"{extra_command('hf')}"
             )
+        check_releases("hf", ["transformers"], "model: an evaluation with transformers")
         from advsweep.backends.trl.generation_defaults import (
             describe_dropped,
             load_generation_config,

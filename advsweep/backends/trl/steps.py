@@ -21,6 +21,7 @@ from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, 
 from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics
 from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.names import ENTROPY_CHANGE, GRADIENT_NORM, LEARNING_RATE
+from advsweep.objectives.base import Choice
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -205,6 +206,7 @@ class StepBuffer:
         effect: compares the policy before and after the updates.
         update_started: clock time when the rollouts were complete.
         shares: rollouts and tokens that each forward pass stands for.
+        choices: what the losses of the current minibatch's passes take from all of it.
         updates: what the updates measured.
     """
 
@@ -216,6 +218,7 @@ class StepBuffer:
     effect: StepEffect | None = None
     update_started: float = 0.0
     shares: list[tuple[float, float]] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
     updates: UpdateMeans = field(default_factory=UpdateMeans)
 
     def take_draw(self) -> tuple[Scores, TokenStatistics]:

@@ -14,21 +14,23 @@ import copy
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import set_seed
 from trl import GRPOTrainer
 
 from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.backends.step_changes import ChangeMeter, WeightSample, peak_memory
 from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
+from advsweep.backends.trl import releases
 from advsweep.backends.trl.config import generation_of, hf_model
 from advsweep.backends.trl.consistency import Bound, measure_gap
-from advsweep.backends.trl.ends import Ends
+from advsweep.backends.trl.ends import Ends, end_marks
 from advsweep.backends.trl.loading import disable_dropout
 from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.backends.trl.positions import needs_positions, with_positions
@@ -57,6 +59,7 @@ from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
 from advsweep.names import UPDATE_SECONDS
 from advsweep.objectives.base import LossInputs
+from advsweep.objectives.parts import choose_for_parts
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from advsweep.backends.trl.options import TrlOptions
     from advsweep.backends.trl.steps import Rows
     from advsweep.estimators.batch import Advantages
+    from advsweep.objectives.base import Choice
     from advsweep.tasks.base import Problem
 
 
@@ -117,10 +121,16 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.step_buffer = StepBuffer()
         self.base_rate = math.nan
         self._first_weights: WeightSample | None = None
+        # Older releases of TRL draw an adapter's first weights before they set the seed.
+        set_seed(run.seed)
         super().__init__(
             model=self._model_settings.location, reward_funcs=self._reward, **arguments
         )
         disable_dropout(self.model)
+        marks = end_marks(self.model.generation_config, self.processing_class)
+        releases.end_completions(self, marks)
+        if run.objective.needs_entropy:
+            releases.differentiate_entropies(self)
         self.sharing = PromptSharing(options.share_prompts, self.model, log)
         self._needs_positions = needs_positions(self.model)
         # Until the first rollouts of this process, of a resumed training too.
@@ -327,7 +337,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is not before:
             self._count_shares()
-        inputs["share"] = self._share(self._step)
+        inputs["part"] = self._step % len(self._buffered_inputs)
         return inputs
 
     def _share(self, micro_step: int) -> tuple[float, float]:
@@ -400,45 +410,76 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """Compute the objective's loss on one forward pass of a minibatch."""
-        rollouts, tokens = inputs.pop("share")
-        rows = rows_of(inputs)
+        buffer = self.step_buffer
+        objective = self._run.objective
+        passes = self._layout.passes
+        part = inputs.pop("part")
+        place = part % passes
+        _, tokens = buffer.shares[part]
+        if place == 0 and passes > 1 and objective.chooses and tokens > 0:
+            buffer.choices = self._choices(self._buffered_inputs[part : part + passes], part)
+        loss_inputs, zero_loss = self._loss_inputs(model, inputs, part)
+        if tokens == 0:
+            buffer.updates.add({}, zero_loss)
+            return zero_loss
+        if passes > 1 and objective.chooses:
+            loss_inputs = replace(loss_inputs, choice=buffer.choices[place])
+        output = objective.loss(loss_inputs)
+        buffer.updates.add(output.metrics, output.loss.detach())
+        loss: Tensor = output.loss / passes
+        return loss if len(loss_inputs.log_probs) else loss + zero_loss
+
+    @torch.no_grad()
+    def _choices(self, passes: Sequence[Mapping[str, Any]], first: int) -> list[Choice]:
+        """Return what the losses of the passes of a minibatch take from all of it.
+
+        It takes a further forward pass over the minibatch, with the weights of its update.
+        """
+        parts = []
+        for part, inputs in enumerate(passes, first):
+            parts.append(self._loss_inputs(self.model, inputs, part)[0])
+        return choose_for_parts(self._run.objective, parts)
+
+    def _loss_inputs(
+        self, model: Any, inputs: Mapping[str, Any], part: int
+    ) -> tuple[LossInputs, Tensor]:
+        """Return what the loss of a pass reads, of the rollouts that take part.
+
+        The second result is 0, with a graph: transformers wants a loss with one of every pass. So
+        a pass in which no rollout takes part computes one.
+        """
+        rows = self._weighted(rows_of(inputs))
         used = rows["keep"]
         if self._skip:
             used = used & nonzero_rows(rows["advantages"])
         count = int(used.sum())
         if count < len(used):
-            # transformers wants a loss with a graph of every pass. So a pass without a used row
-            # computes one, whose loss counts as 0.
             rows = pick_rows(rows, used.nonzero()[:, 0] if count else torch.tensor([0]))
-        objective = self._run.objective
         log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
-            model, *whole_rows(rows), compute_entropy=objective.needs_entropy
+            model, *whole_rows(rows), compute_entropy=self._run.objective.needs_entropy
         )
-        zero_loss: Tensor = log_probs.sum() * 0
-        if tokens == 0:
-            self.step_buffer.updates.add({}, zero_loss)
-            return zero_loss
 
         def of_used(values: Tensor | None) -> Tensor | None:
             return None if values is None else values[:count]
 
-        output = objective.loss(
-            LossInputs(
-                log_probs=log_probs[:count],
-                old_log_probs=rows.get("old_per_token_logps", log_probs.detach())[:count],
-                completion_mask=rows["completion_mask"].bool()[:count],
-                advantages=rows["advantages"][:count],
-                rollouts=rollouts,
-                tokens=tokens,
-                parts=self._layout.passes,
-                reference_log_probs=of_used(rows.get("ref_per_token_logps")),
-                sampler_log_probs=of_used(rows.get("sampling_per_token_logps")),
-                entropies=of_used(entropies),
-            )
+        rollouts, tokens = self.step_buffer.shares[part]
+        loss_inputs = LossInputs(
+            log_probs=log_probs[:count],
+            old_log_probs=rows.get("old_per_token_logps", log_probs.detach())[:count],
+            completion_mask=rows["completion_mask"].bool()[:count],
+            advantages=rows["advantages"][:count],
+            rollouts=rollouts,
+            tokens=tokens,
+            parts=self._layout.passes,
+            reference_log_probs=of_used(rows.get("ref_per_token_logps")),
+            sampler_log_probs=of_used(rows.get("sampling_per_token_logps")),
+            entropies=of_used(entropies),
         )
-        self.step_buffer.updates.add(output.metrics, output.loss.detach())
-        loss: Tensor = output.loss / self._layout.passes
-        return loss if count else loss + zero_loss
+        return loss_inputs, log_probs.sum() * 0
+
+    def _weighted(self, rows: Rows) -> Rows:
+        """Return rows with the advantages that the loss gets."""
+        return rows
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)

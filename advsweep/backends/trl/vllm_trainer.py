@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import Run
     from advsweep.backends.trl.options import TrlOptions
+    from advsweep.backends.trl.steps import Rows
     from advsweep.tasks.base import Problem
 
 _GAP = "sampling/sampling_logp_difference/mean"
@@ -150,14 +151,14 @@ class VllmTrainer(EstimatorTrainer):
                 self.step_buffer.metrics[f"sampler/{name}"] = share
         return rows
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        if self._corrects:
-            advantages = inputs["advantages"]
-            ratio = inputs["importance_sampling_ratio"][:, :1]
-            # A copy, as the same rows come again in each inner epoch.
-            weighted = advantages * (ratio if advantages.ndim > 1 else ratio[:, 0])
-            inputs = {**inputs, "advantages": weighted}
-        return super()._compute_loss(model, inputs)
+    def _weighted(self, rows: Rows) -> Rows:
+        if not self._corrects:
+            return rows
+        advantages = rows["advantages"]
+        ratio = rows["importance_sampling_ratio"][:, :1]
+        # A copy, as the same rows come again in each inner epoch.
+        weighted = advantages * (ratio if advantages.ndim > 1 else ratio[:, 0])
+        return {**rows, "advantages": weighted}
 
     def _forget_prompts(self) -> None:
         # Cached prefixes change what is computed together, and so the rounding. Without them the

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Literal
 
 import advsweep
+from advsweep.backends.trl.releases import describe_unmet, required_by
 from advsweep.cli import gpu_probe, options
 from advsweep.cli.output import echo, print_json, print_pairs
 from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, first_of
 from advsweep.machine import memory_bytes, usable_cores
-from advsweep.packages import install_command, missing, requirements
+from advsweep.packages import install_command, missing
 
 # How long torch may take to start; it reads gigabytes from a cold disk.
 TORCH_SECONDS = 120
@@ -135,7 +136,7 @@ def examine(store: str | None = None) -> list[Check]:
 def check_packages(name: str, use: str, extra: str = "") -> Check:
     """Check the packages of a feature, or those that advsweep always needs."""
     try:
-        required = requirements(extra)
+        required = required_by(extra)
     except importlib.metadata.PackageNotFoundError:
         detail = "advsweep runs from a folder and is not installed, so its extras are unknown"
         return Check(name, "unusable", f"{use}: {detail}", "pip install -e FOLDER_OF_ADVSWEEP")
@@ -149,8 +150,7 @@ def check_packages(name: str, use: str, extra: str = "") -> Check:
     remedy = install_command(unmet)
     if extra and any(requirement.name not in installed for requirement in unmet):
         return Check(name, "missing", use, remedy)
-    texts = [f"{r.name}{r.specifier}, got {installed.get(r.name, 'none')}" for r in unmet]
-    return Check(name, "unusable", f"{use}: expected {'; '.join(texts)}", remedy)
+    return Check(name, "unusable", f"{use}: expected {describe_unmet(unmet)}", remedy)
 
 
 def check_gpu() -> Check:

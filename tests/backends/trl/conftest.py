@@ -20,6 +20,7 @@ STOCK = FOLDER / "stock.py"
 WITHOUT_TRL = {
     "test_generation.py",
     "test_options.py",
+    "test_releases.py",
 }
 """Files whose import does not load TRL; `make test` runs those of their tests that are quick."""
 

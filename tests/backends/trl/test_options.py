@@ -46,7 +46,7 @@ def test_what_cannot_be_trained_is_refused(small_config, changes, message):
 @pytest.mark.parametrize(
     ("missing", "changes", "message"),
     [
-        ("trl", {}, r"backend: 'trl' needs trl, .*pip install .*'trl=="),
+        ("trl", {}, r"backend: 'trl' needs trl, .*pip install .*'trl[!<>]"),
         ("peft", {"model": {"lora_rank": 4}}, "backend: 'trl' needs peft"),
     ],
 )

@@ -1,4 +1,9 @@
-"""The tiny backend and this one, on the same rollouts of the same model: loss and gradient."""
+"""The tiny backend and this one, on the same rollouts of the same model: loss and gradient.
+
+Neither depends on the number of forward passes of an update.
+"""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +17,10 @@ from advsweep.backends.tiny.tokens import encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import flatten, unflatten
 from advsweep.backends.trl import steps
+from advsweep.backends.trl.options import Layout
 from advsweep.backends.trl.steps import StepEffect
 from advsweep.backends.trl.training import Training
+from advsweep.objectives import OBJECTIVES
 
 PROMPTS, SIZE = 6, 4
 
@@ -122,9 +129,7 @@ def test_one_batch_gives_equal_loss_and_gradient(
     flags = {"keep": keep, "counted": counted}
     trainer._buffered_inputs = [{**rows, "advantages": advantages, **flags}]
     trainer._count_shares()
-    loss = trainer._compute_loss(
-        model, {**trainer._buffered_inputs[0], "share": trainer.step_buffer.shares[0]}
-    )
+    loss = trainer._compute_loss(model, {**trainer._buffered_inputs[0], "part": 0})
     loss.backward()
 
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5, abs=1e-6)
@@ -135,6 +140,81 @@ def test_one_batch_gives_equal_loss_and_gradient(
     assert largest > 0.01
     for name, gradient in of_tiny.items():
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-5, atol=1e-5 * largest)
+
+
+# Options with which the objectives that choose tokens of a minibatch choose some.
+CHOOSING = {
+    # All that may be drawn are: the draw is by the last digits of log π, which rounding changes.
+    "clip_cov": {"cov_low": -0.1, "fraction": 1.0, "clip_low": 1.0, "clip_high": 100.0},
+    "kl_cov": {"fraction": 0.2, "penalty": 2.0},
+    "m2po": {"threshold": 0.02},
+}
+SPECS = [{"name": name, **CHOOSING.get(name, {})} for name in OBJECTIVES.names()]
+SPECS += [
+    {"name": "m2po", "threshold": 0.02, "rule": "released"},
+    {"name": "cross_entropy", "top_entropy_quantile": 0.4, "entropy_coef": 0.5, "kl_coef": 0.1},
+]
+
+
+def test_the_gradient_of_an_update_is_that_of_any_number_of_passes(small_run, perturbed, tmp_path):
+    base, moved = perturbed
+    rollouts = PROMPTS * SIZE
+    changes = {"group_size": SIZE, "prompts_per_step": PROMPTS}
+    run = small_run("trl", backend={"minibatches": 1}, **changes)
+    prompts, sampled = drawn(small_run("tiny", **changes), base)
+    training = Training(run, run.backend, tmp_path, Silent(), tmp_path)
+    trainer = training.trainer
+    trainer.model.load_state_dict(moved, strict=False)
+    rows = as_rows(prompts, sampled, trainer.pad_id)
+    rows |= {
+        "ref_per_token_logps": rows["old_per_token_logps"] - 0.1,
+        "advantages": torch.linspace(2, -1, rollouts) ** 3,
+        "keep": torch.arange(rollouts) % 7 != 0,
+        # A pass of 2 rollouts in which none takes part.
+        "counted": torch.arange(rollouts) > 0,
+    }
+    rows["keep"][8:10] = False
+
+    def gradient(device_batch):
+        trainer._layout = Layout(rollouts, 1, 1, device_batch)
+        starts = range(0, rollouts, device_batch)
+        parts = [{k: v[at : at + device_batch] for k, v in rows.items()} for at in starts]
+        trainer._buffered_inputs = parts
+        trainer._count_shares()
+        trainer.model.zero_grad()
+        for part, inputs in enumerate(parts):
+            trainer._compute_loss(trainer.model, {**inputs, "part": part}).backward()
+        return torch.cat([weight.grad.flatten() for weight in trainer.model.parameters()])
+
+    for spec in SPECS:
+        trainer._run = replace(run, objective=OBJECTIVES.build(spec))
+        whole = gradient(rollouts)
+        largest = whole.abs().max().item()
+        assert largest > 0.001, spec
+        for device_batch in (8, 2):
+            torch.testing.assert_close(
+                gradient(device_batch),
+                whole,
+                rtol=1e-4,
+                atol=1e-5 * largest,
+                msg=lambda text, spec=spec: f"{spec}: {text}",
+            )
+
+
+def test_a_training_in_passes_is_one_in_whole_minibatches(parity_run, train, tmp_path):
+    """As TRL splits a step: several updates of several passes."""
+    metrics = []
+    for name, device_batch in (("whole", None), ("passes", 3)):
+        run = parity_run(
+            backend={"minibatches": 2, "inner_epochs": 2, "device_batch": device_batch},
+            objective={"name": "clipped", "top_entropy_quantile": 0.5, "entropy_coef": 0.5},
+            # AdamW makes steps of a gradient's rounding, too: small ones.
+            optimizer={"lr": 1e-6},
+            steps=1,
+        )
+        metrics.append(train(run, tmp_path / name).lasting[1])
+    for name in ("loss/policy", "optim/grad_norm"):
+        assert metrics[1][name] == pytest.approx(metrics[0][name], rel=1e-3, abs=1e-6), name
 
 
 class Silent:
