@@ -13,6 +13,8 @@ import pytest
 from advsweep.cli.commands import doctor
 from advsweep.cli.commands.doctor import FEATURES, Check, check_gpu, check_packages, check_store
 from advsweep.store import open_store
+from advsweep.sweep.executors.lock_files import Holder
+from advsweep.sweep.executors.reservations import CorePool
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -179,3 +181,18 @@ def test_what_is_ready_comes_first_and_what_is_optional_last(monkeypatch, in_pro
     assert places == sorted(places)
     assert places[0] < out.index("  machine ") < places[1] < out.index("  sandbox ")
     assert places[2] < out.index("  GPU ") < out.index("How to get them:")
+
+
+def test_who_has_what_is_said_and_why_nothing_can_be_reserved(tmp_path, monkeypatch):
+    check = doctor.check_reservations()
+    assert (check.state, "nothing is in use" in check.detail) == ("ok", True)
+    cores = CorePool()
+    run = cores.take(range(4), 2, only_free=True)
+    assert run is not None
+    cores.describe(run, Holder.current(pid=4242, run=7, sweep="demo"))
+    assert "2 cores: run 7 of sweep demo (pid 4242, " in doctor.check_reservations().detail
+    monkeypatch.setenv("ADVSWEEP_RUNTIME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    check = doctor.check_reservations()
+    assert check.state == "unusable"
+    assert "expected a place for locks" in check.detail

@@ -17,6 +17,8 @@ from advsweep.cli.commands.logs import log_path, read_log
 from advsweep.cli.commands.rm import remove_folder
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.store import NewEvaluation, Owner, Status, open_store
+from advsweep.sweep.executors.lock_files import Holder
+from advsweep.sweep.executors.reservations import Reservation
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
@@ -76,6 +78,21 @@ def test_status_as_json_and_in_words(store):
     assert "step 3 fails" in text
     with pytest.raises(NotFoundError, match="other"):
         advsweep("status", "othr")
+
+
+def test_status_shows_who_has_what_of_this_machine(store):
+    gpu = Reservation()
+    assert gpu.add("GPU-aaaa", 0.5)
+    gpu.describe(Holder.current(pid=4242, run=7, sweep="of another store"))
+    text = advsweep("status", "pair").stdout
+    heading, columns, row = text.splitlines()[-3:]
+    assert heading == "in use on this machine:"
+    assert columns.split() == ["what", "run", "sweep", "pid", "user", "since"]
+    assert row.startswith("0.5 of GPU-aaaa  7    of another store  4242  ")
+    [reserved] = json.loads(advsweep("status", "--format", "json").stdout)["reserved"]
+    assert (reserved["resource"], reserved["amount"], reserved["run"]) == ("GPU-aaaa", 0.5, 7)
+    gpu.release()
+    assert "in use" not in advsweep("status").stdout
 
 
 def test_a_log_is_followed_from_before_its_start_to_the_end(store):

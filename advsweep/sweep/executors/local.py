@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -28,7 +28,7 @@ from advsweep.sweep.executors.processes import (
     start_worker,
     worker_environment,
 )
-from advsweep.sweep.executors.reservations import CorePool, all_reserved, reserved_gpu
+from advsweep.sweep.executors.reservations import CorePool, RunCores, all_reserved, reserved_gpu
 from advsweep.sweep.executors.sizes import show_size
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class LocalExecutor(Executor):
             return None
         self._short_since = None
         # Never waits for cores: a GPU without a run costs more than a core with two.
-        cores = self._take_cores(only_free=False) or []
+        cores = self._take_cores(only_free=False) or RunCores([])
         environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
         descriptors = allocation.reservation.descriptors
         environment |= allocation.variables() | reserved_variables(descriptors)
@@ -152,7 +152,7 @@ class LocalExecutor(Executor):
             partial(self._lost_devices, allocation),
         )
 
-    def _give_back(self, allocation: Allocation, cores: Sequence[int]) -> None:
+    def _give_back(self, allocation: Allocation, cores: RunCores) -> None:
         self._devices.give_back(allocation)
         self._cores.give_back(cores)
 
@@ -161,7 +161,7 @@ class LocalExecutor(Executor):
         lost = self._devices.lost(allocation)
         return f"its GPU is gone: nvidia-smi lists {', '.join(lost)} no longer" if lost else ""
 
-    def _take_cores(self, *, only_free: bool) -> list[int] | None:
+    def _take_cores(self, *, only_free: bool) -> RunCores | None:
         """Reserve the cores of one more run; return None if it has to wait for them."""
         try:
             return self._cores.take(
@@ -171,7 +171,7 @@ class LocalExecutor(Executor):
             if not self._is_apart:
                 _warn(f"{error}; cores are not shared with other sweeps")
             self._is_apart = True
-            return []
+            return RunCores([])
 
     def _wait_for_gpus(self) -> None:
         """Say once why no run can start.
@@ -222,9 +222,10 @@ class LocalExecutor(Executor):
             for part in all_reserved()
             if part.is_cores and part.holder.parent != os.getpid()
         ]
+        who = f" ({first_of(others, 3, '; ')})" if others else ""
         return (
-            f"other sweeps use cores of this machine ({first_of(others, 3, '; ')}); with --jobs N "
-            "N runs start at once, whatever others use"
+            f"other sweeps use cores of this machine{who}; --jobs N starts N runs at once, "
+            "whatever others use"
         )
 
     def _say_once(self, kind: str, reason: Callable[[], str]) -> None:

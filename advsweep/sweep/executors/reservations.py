@@ -209,21 +209,35 @@ class GpuTurns:
         self._turns = {}
 
 
+@dataclass(eq=False)
+class RunCores:
+    """The cores of a run.
+
+    Attributes:
+        numbers: those that are reserved for it.
+        lacking: how many more it uses, as it started without them.
+        holder: whose they are; None before that is known.
+    """
+
+    numbers: list[int]
+    lacking: int = 0
+    holder: Holder | None = None
+
+
 class CorePool:
     """The cores that the runs of this process have, reserved across processes.
 
     A command that leaves the number of runs to us takes free cores alone, in turns with others.
-    Its first run starts in any case.
+    Its first run starts in any case; cores that it lacks then are taken before another starts.
     """
 
     def __init__(self) -> None:
         self._file: LockFile | None = None
         self._turns: Turns | None = None
-        self._held: set[int] = set()
-        self._runs = 0
+        self._runs: list[RunCores] = []
 
-    def take(self, cores: Sequence[int], number: int, *, only_free: bool) -> list[int] | None:
-        """Take a number of some cores; return those that could be locked.
+    def take(self, cores: Sequence[int], number: int, *, only_free: bool) -> RunCores | None:
+        """Take a number of some cores for a run; it has those that could be locked.
 
         Args:
             only_free: return None if fewer are free, or it is another command's turn.
@@ -232,35 +246,58 @@ class CorePool:
             ConfigError: the file of locks cannot be used.
         """
         if not has_locks():
-            return []
+            return RunCores([])
         file, turns = self._open()
-        taken: list[int] = []
-        must_fit = only_free and self._runs > 0
-        if not must_fit or turns.have_come(len(self._held), number, len(cores)):
-            free = (core for core in cores if core not in self._held and core < _COMMANDS)
-            taken = list(itertools.islice(filter(file.lock, free), number))
-        if must_fit and len(taken) < number:
+        if only_free and self._runs:
+            self._fill_up(file, turns, cores)
+            is_turn = turns.have_come(self._held, number, len(cores))
+            if any(run.lacking for run in self._runs) or not is_turn:
+                turns.wait()
+                return None
+        taken = self._lock(file, cores, number)
+        if only_free and self._runs and len(taken) < number:
             self._unlock(file, taken)
             turns.wait()
             return None
         turns.stop_waiting()
-        self._runs += 1
-        self._held.update(taken)
-        return taken
+        run = RunCores(taken, lacking=number - len(taken) if only_free else 0)
+        self._runs.append(run)
+        return run
 
-    def describe(self, cores: Sequence[int], holder: Holder) -> None:
-        """Say whose some cores are."""
-        if self._file is not None:
-            for core in cores:
-                self._file.write_record(core, holder)
+    @property
+    def _held(self) -> int:
+        return sum(len(run.numbers) for run in self._runs)
 
-    def give_back(self, cores: Sequence[int]) -> None:
-        """Take cores back from a run."""
-        if self._file is None:
-            return  # all are given back already
-        self._unlock(self._file, cores)
-        self._held.difference_update(cores)
-        self._runs -= 1
+    def _fill_up(self, file: LockFile, turns: Turns, cores: Sequence[int]) -> None:
+        """Take the cores that runs lack."""
+        for run in self._runs:
+            if run.lacking and turns.have_come(self._held, run.lacking, len(cores)):
+                more = self._lock(file, cores, run.lacking)
+                run.numbers += more
+                run.lacking -= len(more)
+                self._write_records(run)
+
+    def _lock(self, file: LockFile, cores: Sequence[int], number: int) -> list[int]:
+        """Lock a number of cores, or as many as are free; return them."""
+        held = {core for run in self._runs for core in run.numbers}
+        free = (core for core in cores if core not in held and core < _COMMANDS)
+        return list(itertools.islice(filter(file.lock, free), number))
+
+    def describe(self, run: RunCores, holder: Holder) -> None:
+        """Say whose the cores of a run are."""
+        run.holder = holder
+        self._write_records(run)
+
+    def _write_records(self, run: RunCores) -> None:
+        if self._file is not None and run.holder is not None:
+            for core in run.numbers:
+                self._file.write_record(core, run.holder)
+
+    def give_back(self, run: RunCores) -> None:
+        """Take the cores of a run back."""
+        if self._file is not None and run in self._runs:
+            self._unlock(self._file, run.numbers)
+            self._runs.remove(run)
 
     def close(self) -> None:
         """Give all cores back."""
@@ -268,8 +305,7 @@ class CorePool:
             self._file.close()
         self._file = None
         self._turns = None
-        self._held = set()
-        self._runs = 0
+        self._runs = []
 
     def _open(self) -> tuple[LockFile, Turns]:
         if self._file is None or self._turns is None:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -21,20 +23,32 @@ def take(pool, number=1, only_free=True):
     return pool.take(CORES, number, only_free=only_free)
 
 
+def numbers(*runs):
+    return [run and run.numbers for run in runs]
+
+
 def test_a_command_takes_what_is_free_and_one_run_in_any_case():
     one = CorePool()
     other = CorePool()
-    assert [take(one) for _ in range(5)] == [[0], [1], [2], [3], None]
-    assert [take(other), take(other)] == [[], None]
-    one.give_back([2])
-    assert take(other) == [2]
+    taken = [take(one) for _ in range(5)]
+    assert numbers(*taken) == [[0], [1], [2], [3], None]
+    first = take(other)
+    assert numbers(first, take(other)) == [[], None]
+    holder = Holder.current(pid=7, run=8, sweep="demo")
+    other.describe(first, holder)
+    one.give_back(taken[2])
+    # The run that started without a core comes first.
+    assert numbers(take(other), first) == [None, [2]]
+    assert [part.holder.run for part in all_reserved() if part.holder == holder] == [8]
+    one.give_back(taken[1])
+    assert numbers(take(other)) == [[1]]
 
 
 def test_a_chosen_number_of_runs_starts_whatever_others_have():
     one = CorePool()
     other = CorePool()
-    assert take(one, 3) == [0, 1, 2]
-    assert [take(other, 2, only_free=False) for _ in range(3)] == [[3], [], []]
+    assert numbers(take(one, 3)) == [[0, 1, 2]]
+    assert numbers(*(take(other, 2, only_free=False) for _ in range(3))) == [[3], [], []]
 
 
 def test_commands_come_to_equal_parts():
@@ -47,14 +61,16 @@ def test_commands_come_to_equal_parts():
         # A run of the first ends, and both ask for a core, the first one first.
         one.give_back(held[one].pop())
         for pool in (one, other):
-            cores = take(pool)
-            if cores is not None:
-                held[pool].append(cores)
-    # The other's first run has no core of its own.
-    assert [len(held[one]), len(held[other])] == [2, 3]
+            run = take(pool)
+            if run is not None:
+                held[pool].append(run)
+    # The other's first run started without a core, and got one before its next run started.
+    assert [len(held[one]), len(held[other])] == [2, 2]
+    assert sorted(core for run in held[one] + held[other] for core in run.numbers) == [*CORES]
     # Who does not wait leaves the cores to others.
     other.close()
-    assert [len(take(one) or ()) for _ in range(3)] == [1, 1, 0]
+    assert [len(run) for run in numbers(take(one), take(one))] == [1, 1]
+    assert take(one) is None
 
 
 def test_the_cores_of_a_run_are_told_together_and_are_free_after_a_kill():
@@ -79,7 +95,7 @@ def test_the_cores_of_a_run_are_told_together_and_are_free_after_a_kill():
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert all_reserved() == []
-    assert take(CorePool(), 4) == [0, 1, 2, 3]
+    assert numbers(take(CorePool(), 4)) == [[0, 1, 2, 3]]
 
 
 # The folder
@@ -100,6 +116,34 @@ def test_all_users_share_a_folder_like_that_of_temporary_files(tmp_path, monkeyp
         os.umask(mask)
     assert folder.stat().st_mode & 0o7777 == 0o1777
     assert (folder / "GPU-1.lock").stat().st_mode & 0o777 == 0o666
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="takes the rights of two users")
+def test_users_see_the_locks_of_each_other(tmp_path, monkeypatch):
+    # The folders of the test are root's alone; that of all users lies in /tmp.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        make_shared(folder / "shared", monkeypatch)
+        mine = LockFile("GPU-1")
+        assert mine.lock(0, 1000)
+        mine.write_record(0, Holder.current(pid=7, run=8, sweep="demo"))
+        theirs, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            file = LockFile("GPU-1")
+            answers = [file.lock(0, 500), all_reserved()[0].holder.run, LockFile("GPU-2").lock(0)]
+            os.write(told, repr(answers).encode())
+            os._exit(0)
+        os.close(told)
+        os.waitpid(child, 0)
+        assert os.read(theirs, 99) == b"[False, 8, True]"
+        os.close(theirs)
+        # A file that the other user has made is this user's, too.
+        assert LockFile("GPU-2").lock(0)
 
 
 def test_a_folder_of_ones_own_stays_private(tmp_path, monkeypatch):
