@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,8 +121,10 @@ class MlflowTracking(base.Tracking):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         with outside_working_folder():
             from mlflow import MlflowClient
-        # It reports the creation of each table of a new database.
+        # It reports the creation of each table of a new database, and what newer releases of its
+        # dependencies say of its code.
         logging.getLogger("mlflow").setLevel(logging.WARNING)
+        warnings.filterwarnings("ignore", module=r"mlflow\.")
         artifacts = None
         if address.startswith(_SQLITE):
             folder = Path(address.removeprefix(_SQLITE)).absolute().parent

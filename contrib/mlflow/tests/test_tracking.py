@@ -252,7 +252,7 @@ def test_texts_of_a_store_stay_texts(store, tracking, folder, tmp_path):
     assert all(path.startswith(allowed) or ".db" in path for path in made), made
 
 
-def test_a_sweep_is_tracked_from_the_command_line(folder, tmp_path, monkeypatch):
+def test_a_sweep_is_tracked_from_the_command_line(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
     small = ["backend=bandit", "task=bandit", "model=table", "optimizer=sgd", "steps=3"]
@@ -263,6 +263,7 @@ def test_a_sweep_is_tracked_from_the_command_line(folder, tmp_path, monkeypatch)
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code
+    assert "deprecated" not in capsys.readouterr().err
     with open_store(str(tmp_path / "advsweep.db"), create=False) as store:
         runs = store.runs.select(sweep="two")
         assert len(runs) == 2
