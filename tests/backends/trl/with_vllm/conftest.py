@@ -1,8 +1,17 @@
 """What the tests of vLLM share: a base model whose heads are as wide as its CPU kernels need."""
 
+import gc
+
 import pytest
 
 pytest.importorskip("vllm", minversion="0.22")
+
+
+@pytest.fixture(autouse=True)
+def _free_engines():
+    """Free the engine of a test, a gigabyte that a cycle of objects keeps, before the next one."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
