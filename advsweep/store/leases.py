@@ -196,15 +196,17 @@ class Leases(StorePart):
             LeaseLostError: another process has taken the run over.
         """
         with self._database.write() as connection:
-            began = select(RUNS.c.step > 0, RUNS.c.started).where(RUNS.c.id == run_id)
-            was_trained, started = connection.execute(began).one()
+            columns = (RUNS.c.step, RUNS.c.started, RUNS.c.status)
+            row = connection.execute(select(*columns).where(RUNS.c.id == run_id)).one()
             now = self._now()
             end: dict[str, Any] = {"stage": None, "heartbeat": now, "error": error}
-            if was_trained:
-                end |= {"status": Status.INTERRUPTED, "started": started, "finished": now}
+            if row.step > 0:
+                end |= {"status": Status.INTERRUPTED, "started": row.started, "finished": now}
             else:
                 end |= {"status": Status.PENDING, "started": None, "finished": None}
-            self._guard.update(connection, run_id, end)
+            # The first try of a repeated call may have given the lease up already.
+            if not (self._patience.repeats and row.status is end["status"]):
+                self._guard.update(connection, run_id, end)
         del self.held[run_id]
 
     def request_stop(self, run_id: int) -> None:

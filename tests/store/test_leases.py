@@ -248,3 +248,28 @@ def test_renew_returns_the_runs_that_were_taken_over(store, clock, new_run):
     assert store.leases.renew(ids) == [ids[1]]
     after = {run.id: run.heartbeat for run in store.runs.select()}
     assert [after[i] == before[i] for i in ids] == [True, True, False, False]
+
+
+def test_a_run_that_is_given_back_is_as_open_as_before(store, run_id):
+    store.leases.claim(run_id, Owner.current())
+    store.leases.release(run_id, error="nothing here can train it")
+    [run] = store.runs.select(ids=[run_id])
+    assert (run.status, run.started, run.finished) == (Status.PENDING, None, None)
+    assert run.error == "nothing here can train it"
+    store.leases.claim(run_id, Owner.current())
+    assert store.runs.select(ids=[run_id])[0].error is None
+    store.leases.heartbeat(run_id, step=3)
+    store.leases.release(run_id)
+    [run] = store.runs.select(ids=[run_id])
+    assert (run.status, run.step) == (Status.INTERRUPTED, 3)
+    assert run.started is not None
+
+
+def test_a_run_that_was_taken_over_is_not_given_back(store, clock, run_id):
+    with open_store(store.url, clock=clock) as late:
+        late.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
+        clock.forward(61)
+        assert store.leases.claim(run_id, Owner.current())
+        with pytest.raises(LeaseLostError):
+            late.leases.release(run_id)
+    assert _status(store, run_id) is Status.RUNNING

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advsweep.backends.base import Backend
-from advsweep.backends.build import NODES
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.store import Owner, Status
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Executor, Resources
 from advsweep.sweep.planning.resume import DEFAULTS, changed_settings, recorded_setting
 from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.machine_check import MachineCheck
 from advsweep.sweep.scheduler.runs import ScheduledRun, give_back
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS, Scheduler, Source
 from advsweep.sweep.scheduler.states import Queued
 from advsweep.sweep.stop_request import handle_stop_signals
-from advsweep.tasks.base import Task
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
-    from advsweep.store import RunRecord, Store
+    from advsweep.store import Store
 
 # Runs that a worker trains at a time, until one of them has trained a step or has lasted so long.
 PROBATION_RUNS = 2
@@ -223,10 +220,10 @@ class PulledRuns:
         # Wrong overrides, runs without consent and programs that this machine lacks are refused
         # before a run is claimed, so that none is blamed for them.
         self._resources = self._build(DEFAULTS["resources"])
-        self._fitting: set[str] = set()
+        self._machine = MachineCheck()
         for status in (Status.PENDING, Status.INTERRUPTED, Status.LOST):
             for record in store.runs.select(sweep=sweep, status=status, newest_first=False):
-                self._check_fit(record)
+                self._machine.check(record)
 
     def begin(self) -> Resources:
         """Return the resources of the runs for the next scheduler."""
@@ -287,7 +284,7 @@ class PulledRuns:
         # It is given back if this fails.
         self.claimed = ClaimedRun(run_id, None)
         [record] = self._store.runs.select(ids=[run_id])
-        self._check_fit(record)
+        self._machine.check(record)
         sweeps = [s for s in self._store.sweeps.select() if self._sweep in (None, s.name)]
         node = recorded_setting(record, sweeps, "resources")
         self.claimed = ClaimedRun(run_id, self._build(node))
@@ -296,28 +293,3 @@ class PulledRuns:
         """Build the resources of a node, with the user's overrides."""
         changed = changed_settings({"resources": node}, self._overrides)["resources"]
         return Resources.build(changed, where="resources")
-
-    def _check_fit(self, record: RunRecord) -> None:
-        """Refuse a run that this machine cannot train.
-
-        Raises:
-            ConfigError: the message names the run, and what is missing.
-        """
-        for key, registry in NODES.items():
-            node = record.config.get(key)
-            # Many runs of a sweep have the same parts.
-            text = json.dumps([key, node], sort_keys=True)
-            if node is None or text in self._fitting:
-                continue
-            try:
-                part = registry.build(node, where=key)
-                if isinstance(part, (Backend, Task)):
-                    part.check_consent()
-                if isinstance(part, Backend):
-                    part.check_machine()
-            except ConfigError as error:
-                raise ConfigError(
-                    f"run {record.id}: {error}; no run was started (`advsweep worker SWEEP` trains "
-                    "one sweep's runs alone)"
-                ) from error
-            self._fitting.add(text)

@@ -18,6 +18,7 @@ from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job, Resources
 from advsweep.sweep.executors.processes import STORE_VARIABLE, ReusedWorker, WorkerPool
 from advsweep.sweep.retry_policy import Policy, store_patience
+from advsweep.sweep.scheduler.machine_check import MachineCheck
 from advsweep.sweep.scheduler.runs import ScheduledRun
 from advsweep.sweep.scheduler.scheduler import Scheduler, Source
 from advsweep.sweep.scheduler.states import Queued
@@ -97,7 +98,11 @@ def listed_runs(store: Store, runs: Sequence[ScheduledRun], *, evaluates: bool) 
 
     Args:
         evaluates: whether completed runs are given, to be evaluated; they are not claimed.
+
+    Raises:
+        ConfigError: this machine lacks what a run needs, which is left to other jobs.
     """
+    machine = MachineCheck()
     # Copies: the list goes into a file when the job is queued again.
     left = {run.run_id: copy.copy(run) for run in runs}
     while left:
@@ -112,8 +117,10 @@ def listed_runs(store: Store, runs: Sequence[ScheduledRun], *, evaluates: bool) 
                 if evaluates and scheduled.settings:
                     yield scheduled, Queued()
                     break  # the other records are old by now
+                continue
+            machine.check(record)
             # Otherwise another job, or a worker elsewhere, has it.
-            elif store.leases.claim(record.id, Owner.current()):
+            if store.leases.claim(record.id, Owner.current()):
                 yield scheduled, Queued(is_claimed=True)
                 break
 

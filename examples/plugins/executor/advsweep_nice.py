@@ -16,6 +16,7 @@ class Nice(Executor):
 
     name: ClassVar[str] = "nice"
     limits_time: ClassVar[bool] = True
+    limits_memory: ClassVar[bool] = True
 
     niceness: int = option(19, ge=0, le=19, identity=False, help="0: usual priority; 19: lowest")
 

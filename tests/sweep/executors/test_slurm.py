@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import advsweep_fake as fake
 import pytest
 
 from advsweep.cli import execution
@@ -21,9 +22,11 @@ from advsweep.report.tables.request import ReportRequest
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep import retry_policy
 from advsweep.sweep.events import Event, RunEvent
+from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.processes import remote_environment
 from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, process_name
 from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler import queue_work
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.queue_work import QueueWork
 from advsweep.sweep.scheduler.runs import ScheduledRun, schedule_runs
@@ -284,6 +287,33 @@ def test_the_first_job_of_a_submission_makes_what_is_left_to_evaluate(plan, stor
     assert other() == "0 done, 0 failed, 0 unfinished"
     assert work(store, runs)() == "2 done, 0 failed, 0 unfinished"
     assert all(any(e.settings["n"] == 4 for e in store.evaluations.select([i])) for i in ids)
+
+
+def test_a_job_on_a_node_that_lacks_something_leaves_its_runs(order, store, monkeypatch):
+    runs = order("seed=0,1,2,3")
+    with monkeypatch.context() as patch:
+
+        def lack(_):
+            raise ConfigError("its command starts in /nowhere, and this machine has no such folder")
+
+        patch.setattr(fake.Fake, "check_machine", lack)
+        with pytest.raises(ConfigError, match="run 1: its command starts in /nowhere"):
+            work(store, runs)()
+    assert {run.status for run in store.runs.select()} == {Status.PENDING}
+    with monkeypatch.context() as patch:
+
+        def lack_when_built(*_):
+            raise ImportError("no module named of_mine")
+
+        patch.setattr("advsweep.sweep.worker.run.make_evaluators", lack_when_built)
+        patch.setattr(queue_work, "_JobExecutor", DebugJobs)
+        with pytest.raises(ConfigError, match="run 1: no module named of_mine; the job ends"):
+            work(store, runs)()
+    assert {run.status for run in store.runs.select()} == {Status.PENDING}
+
+
+class DebugJobs(DebugExecutor):
+    limits_memory = True
 
 
 def test_a_refusal_of_slurm_is_one_line_with_what_to_do(slurm, plan, store, capfd):
