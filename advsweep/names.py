@@ -14,6 +14,9 @@ ACR = "collapse/acr"
 ACR_AFTER = "collapse/acr_after"
 ALL_WRONG = "collapse/all_wrong"
 
+# Environment variable of a worker: the whole GPUs of its run, or 1 for a share of one
+GPUS_VARIABLE = "ADVSWEEP_GPUS"
+
 # Whether a run's policy collapsed in training, 0 or 1: a metric of its last step, and a summary
 COLLAPSED = "collapse/detected"
 

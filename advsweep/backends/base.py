@@ -409,6 +409,13 @@ class Backend(Component):
             ConfigError: the message names what gives consent.
         """
 
+    def check_gpus(self, run: Run, gpus: int) -> None:
+        """Refuse a run that cannot use so many GPUs; one may be a share of one.
+
+        Raises:
+            ConfigError: names the key, the expected and the actual value.
+        """
+
     def cpu_threads(self) -> int:
         """Return the CPU threads of a run; its executor gives it as many cores."""
         return 1

@@ -28,8 +28,12 @@ def torch_generator(seed: int, stream: Stream, step: int = 0) -> torch.Generator
     return torch.Generator().manual_seed(torch_seed(seed, stream, step))
 
 
-def torch_seed(seed: int, stream: Stream, step: int = 0) -> int:
-    """Return a seed for `torch.manual_seed`."""
-    (state,) = np.random.SeedSequence((seed, stream, step)).generate_state(1, np.uint64)
+def torch_seed(seed: int, stream: Stream, step: int = 0, *part: int) -> int:
+    """Return a seed for `torch.manual_seed`.
+
+    Args:
+        part: numbers of a part of a step that is drawn by itself, the last of them above 0.
+    """
+    (state,) = np.random.SeedSequence((seed, stream, step, *part)).generate_state(1, np.uint64)
     # torch takes signed 64-bit seeds.
     return int(state) >> 1

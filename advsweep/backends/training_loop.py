@@ -281,6 +281,16 @@ class TokenStatistics:
     tokens: Mapping[str, Float[Tensor, "rows tokens"]] = field(default_factory=dict)
     kl: Float[Tensor, " rows"] | None = None
 
+    def first(self, rows: int) -> TokenStatistics:
+        """Return the statistics of the first rows; the KL is left out."""
+        return TokenStatistics(
+            lengths=self.lengths[:rows],
+            surprisal=self.surprisal[:rows],
+            entropy=self.entropy[:rows],
+            certainty=self.certainty[:rows],
+            tokens={name: values[:rows] for name, values in self.tokens.items()},
+        )
+
     @classmethod
     def join(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
         """Return the statistics of all rows, on the CPU; those of tokens are padded to the longest.
@@ -336,6 +346,18 @@ class Answers:
     texts: Sequence[str]
     lengths: Sequence[float] | Float[Tensor, " rows"]
     truncated: Sequence[bool] | Bool[Tensor, " rows"]
+
+    @classmethod
+    def join(cls, parts: Sequence[Answers], rows: int) -> Answers:
+        """Return the first rows of all parts, which have lists."""
+        texts: list[str] = []
+        lengths: list[float] = []
+        truncated: list[bool] = []
+        for part in parts:
+            texts += part.texts
+            lengths += part.lengths
+            truncated += part.truncated
+        return cls(texts[:rows], lengths[:rows], truncated[:rows])
 
 
 def score(

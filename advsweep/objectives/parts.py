@@ -61,3 +61,19 @@ def choose_for_parts(objective: Objective, parts: Sequence[LossInputs]) -> list[
         choices.append(choice.of_rows(slice(first, first + rollouts), width))
         first += rollouts
     return choices
+
+
+def inputs_on(inputs: LossInputs, device: torch.device | str) -> LossInputs:
+    """Return inputs of a part with their tensors on a device."""
+    moved: dict[str, Any] = {}
+    for name in OF_ROLLOUTS:
+        values = getattr(inputs, name)
+        moved[name] = None if values is None else values.to(device)
+    return replace(inputs, **moved)
+
+
+def choice_on(choice: Choice, device: torch.device | str) -> Choice:
+    """Return a choice with its tensors on a device."""
+    tokens = {name: flags.to(device) for name, flags in choice.tokens.items()}
+    numbers = {name: values.to(device) for name, values in choice.numbers.items()}
+    return Choice(tokens=tokens, numbers=numbers)

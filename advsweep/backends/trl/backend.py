@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import os
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from advsweep.backends.trl.config import (
     generation_of,
     hf_model,
 )
+from advsweep.backends.trl.helpers import check_processes, helped
 from advsweep.backends.trl.options import TrlOptions
 from advsweep.backends.trl.releases import check_releases
 from advsweep.backends.trl.tokenizer_file import (
@@ -37,7 +39,8 @@ from advsweep.backends.trl.tokenizer_file import (
     describe_special_tokens,
 )
 from advsweep.components import Component, Plain, Retired, identity_of
-from advsweep.errors import AdvsweepWarning, ConfigError, reason_of
+from advsweep.errors import AdvsweepWarning, ConfigError, counted, reason_of
+from advsweep.names import GPUS_VARIABLE
 from advsweep.packages import extra_command
 from advsweep.tasks.base import SymbolTask
 
@@ -60,7 +63,6 @@ class TrlBackend(TrlOptions, Backend):
     name: ClassVar[str] = "trl"
     retired: ClassVar[Retired] = {
         **Backend.retired,
-        "processes": (None, 1),
         "accelerate": (None, 1),
     }
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS | {"reward_parts"}
@@ -123,6 +125,18 @@ class TrlBackend(TrlOptions, Backend):
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
         self.layout_of(run)
+        if self.processes is not None and self.processes > 1:
+            check_processes(run)
+
+    def check_gpus(self, run: Run, gpus: int) -> None:
+        if self.processes not in (None, gpus):
+            raise ConfigError(
+                f"backend.processes: expected null or resources.gpus = {gpus}, a process for each "
+                f"GPU, got {self.processes}"
+            )
+        self.layout_of(run, gpus)
+        if gpus > 1:
+            check_processes(run)
 
     def cautions(self, run: Run) -> list[str]:
         model = hf_model(run.model)
@@ -146,20 +160,40 @@ class TrlBackend(TrlOptions, Backend):
         return cautions
 
     def cpu_threads(self) -> int:
-        return self.threads
+        return self.threads * (self.processes or 1)
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        # transformers would copy the model to every GPU in sight and split batches over them.
-        count = torch.cuda.device_count()
-        if count > 1:
-            raise ConfigError(
-                f"backend: expected a run on one GPU (resources.gpus=1), got {count} GPUs; a "
-                f"script of your own trains on several with backend=command (docs/command.md)"
-            )
-        from advsweep.backends.trl import training
-
+        count = self._process_count()
         torch.set_num_threads(self.threads)
-        training.train(run, self, directory, reporter)
+        with helped(run, count, directory) as ranks:
+            # Imported while the other processes start, which takes as long.
+            from advsweep.backends.trl import training
+
+            training.train(run, self, directory, reporter, ranks)
+
+    def _process_count(self) -> int:
+        """Return how many processes train a run here: one for each GPU in sight.
+
+        Raises:
+            ConfigError: there are other GPUs in sight than the run is meant to have.
+        """
+        gpus = torch.cuda.device_count()
+        given = int(os.environ.get(GPUS_VARIABLE, "1"))
+        if gpus == 0:
+            if given > 1:
+                raise ConfigError(
+                    f"backend: expected {given} GPUs in sight, got none that torch can use; "
+                    "install a build of torch for GPUs"
+                )
+            return self.processes or 1
+        expected = self.processes or given
+        if gpus != expected:
+            raise ConfigError(
+                f"backend: expected {counted(expected, 'GPU')} in sight, got {gpus}; train on all "
+                f"of them by resources.gpus={gpus} and backend.processes={gpus}, or leave the "
+                f"others out by CUDA_VISIBLE_DEVICES"
+            )
+        return gpus
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         return self.sampler_by(run.generation, run, directory, step, task or run.task)

@@ -64,25 +64,38 @@ class TrlOptions(StepOptions):
         help="nats that log π of a sampled token may differ by between sampling and updates; "
         "null: 0.01, and 0.1 in the mean of tokens where one of them computes with 16 bits",
     )
-    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+    threads: int = option(1, ge=1, help="CPU threads of each process that trains")
+    processes: int | None = option(
+        None,
+        ge=1,
+        identity=False,
+        help="processes that train a run together, on a GPU each or without any; null: one for "
+        "each GPU of resources.gpus",
+    )
 
-    def layout_of(self, run: Run) -> Layout:
+    def layout_of(self, run: Run, processes: int | None = None) -> Layout:
         """Divide a step's rollouts over updates, and those over the largest equal passes.
+
+        Args:
+            processes: processes that train the run together; None: as the option says.
 
         Raises:
             ConfigError: they cannot be divided equally.
         """
+        processes = processes or self.processes or 1
         rollouts = run.prompts_per_step * run.group_size
-        if rollouts % self.minibatches:
+        if rollouts % (self.minibatches * processes):
+            divisor = f"backend.minibatches = {self.minibatches}"
+            if processes > 1:
+                divisor += f" times {processes} processes"
             raise ConfigError(
                 f"prompts_per_step: expected prompts_per_step x group_size to be a multiple of "
-                f"backend.minibatches = {self.minibatches}, got {run.prompts_per_step} x "
-                f"{run.group_size} = {rollouts} rollouts"
+                f"{divisor}, got {run.prompts_per_step} x {run.group_size} = {rollouts} rollouts"
             )
-        share = rollouts // self.minibatches
+        share = rollouts // (self.minibatches * processes)
         most = min(share, self.device_batch or share)
         size = next(size for size in range(most, 0, -1) if share % size == 0)
-        return Layout(rollouts, self.minibatches, self.inner_epochs, size)
+        return Layout(rollouts, self.minibatches, self.inner_epochs, size, processes)
 
 
 @dataclass(frozen=True)
@@ -94,16 +107,23 @@ class Layout:
         minibatches: updates per inner epoch.
         inner_epochs: how often a step trains on its rollouts.
         device_batch: rollouts of one forward pass.
+        processes: processes that make these passes side by side.
     """
 
     rollouts: int
     minibatches: int
     inner_epochs: int
     device_batch: int
+    processes: int = 1
 
     @property
     def passes(self) -> int:
-        """Forward passes per update."""
+        """Forward passes of each process per update."""
+        return self.all_passes // self.processes
+
+    @property
+    def all_passes(self) -> int:
+        """Forward passes of all processes per update."""
         return self.rollouts // (self.minibatches * self.device_batch)
 
     @property

@@ -139,7 +139,9 @@ def shared_pass(
     model: Any, padded: PaddedRows, groups: PromptGroups, *, temperature: float, entropies: bool
 ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
     """Return log π of each token of the completions and, if asked for, the entropies in nats."""
-    packed = pack(padded, groups, model.dtype)
+    # DistributedDataParallel, which has no type, wraps the model in updates of several processes.
+    dtype = getattr(model, "module", model).dtype
+    packed = pack(padded, groups, dtype)
     logits = model(
         input_ids=packed.ids,
         attention_mask=packed.attention,

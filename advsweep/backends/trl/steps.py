@@ -18,7 +18,7 @@ from torch import Tensor
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.step_changes import KL_STEP, evenly_spaced, kl_estimate, update_means
-from advsweep.backends.training_loop import LanguageSource, Scores, TokenStatistics
+from advsweep.backends.training_loop import Answers, LanguageSource, Scores, TokenStatistics
 from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.names import ENTROPY_CHANGE, GRADIENT_NORM, LEARNING_RATE
 from advsweep.objectives.base import Choice
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
+    from advsweep.backends.trl.ranks import Ranks
     from advsweep.backends.trl.sampling import ModelSampler
     from advsweep.tasks.base import Problem
 
@@ -68,18 +69,29 @@ def _pad(values: Tensor, width: int, *, fill: int, left: bool) -> Tensor:
     return F.pad(values, (missing, 0) if left else (0, missing), value=fill)
 
 
+@dataclass(frozen=True)
+class Samplers:
+    """What answers problems for rollouts that are not trained on.
+
+    Attributes:
+        reference: makes a sampler of the reference model.
+        policy: makes a sampler of the weights in training.
+    """
+
+    reference: Callable[[], ModelSampler]
+    policy: Callable[[], ModelSampler]
+
+
 class RolloutMaker(Protocol):
     """What a source draws its groups with: a trainer that generates and scores rollouts.
 
     Attributes:
         step_buffer: the values of the current step.
-        reference: makes a sampler of the reference model.
-        policy: makes a sampler of the weights in training.
+        samplers: what answers problems for other rollouts.
     """
 
     step_buffer: StepBuffer
-    reference: Callable[[], ModelSampler]
-    policy: Callable[[], ModelSampler]
+    samplers: Samplers
 
     @property
     def pad_id(self) -> int:
@@ -121,7 +133,7 @@ class StepSource(LanguageSource):
         seed = torch_seed(self._run.rollout_seed, Stream.REFERENCE, self.step)
         temperature = self._run.generation.temperature
         rewards = self._trainer.judge_answers(
-            self._trainer.reference(), repeated, temperature, seed
+            self._trainer.samplers.reference(), repeated, temperature, seed
         )
         self.references += len(repeated)
         return rewards.view(len(groups), self._run.group_size)
@@ -129,7 +141,7 @@ class StepSource(LanguageSource):
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         problems = [self._problems[group] for group in groups.tolist()]
         self.references += len(problems)
-        return self._trainer.judge_answers(self._trainer.policy(), problems, 0.0, seed=0)
+        return self._trainer.judge_answers(self._trainer.samplers.policy(), problems, 0.0, seed=0)
 
     def rows(self, wanted: Int[Tensor, " some"]) -> Rows:
         """Return some rollouts by their numbers, as many as a full step has.
@@ -168,9 +180,13 @@ class UpdateMeans:
         # Stays on the device: one transfer per update, not one per pass.
         self._passes.append(torch.stack([loss, *metrics.values()]).detach())
 
-    def means(self) -> tuple[float, dict[str, float]]:
-        """Return the means of the loss and of each metric over the passes that have it."""
-        table = torch.stack(self._passes)
+    def means(self, ranks: Ranks) -> tuple[float, dict[str, float]]:
+        """Return the means of the loss and of each metric over the passes that have it.
+
+        Args:
+            ranks: the processes whose passes count.
+        """
+        table = torch.cat(ranks.gather(torch.stack(self._passes).cpu()))
         loss = table[:, 0].mean().item()
         numbers = table[:, 1:].nanmean(dim=0).tolist()
         return loss, dict(zip(self._names, numbers, strict=True))
@@ -199,6 +215,8 @@ class StepBuffer:
 
     Attributes:
         control_rng: randomness of the verdicts, for a control; None before training.
+        draws: draws that the step has begun.
+        answers: the completions that this process has generated last.
         statistics: token statistics of the rollouts in the last draw.
         scores: scores of the completions that were judged last.
         reward_seconds: time spent in the verifier.
@@ -211,6 +229,8 @@ class StepBuffer:
     """
 
     control_rng: np.random.Generator | None = None
+    draws: int = 0
+    answers: Answers | None = None
     statistics: TokenStatistics | None = None
     scores: Scores | None = None
     reward_seconds: float = 0.0

@@ -10,11 +10,13 @@ the order as a list.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from torch import Tensor
 from transformers import set_seed
 from trl import GRPOTrainer
 
-from advsweep.backends.randomness import Stream, numpy_generator
+from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.step_changes import ChangeMeter, WeightSample, peak_memory
 from advsweep.backends.training_loop import Answers, TokenStatistics, collect_and_weigh, score
 from advsweep.backends.trl import releases
@@ -49,6 +51,7 @@ from advsweep.backends.trl.steps import (
     StepBuffer,
     StepEffect,
     StepSource,
+    concatenate_rows,
     forward_pass,
     pick_rows,
     rows_of,
@@ -59,7 +62,7 @@ from advsweep.errors import TrainingError
 from advsweep.estimators.batch import nonzero_rows
 from advsweep.names import UPDATE_SECONDS
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.parts import choose_for_parts
+from advsweep.objectives.parts import choice_on, choose_for_parts, inputs_on
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -67,7 +70,8 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.backends.trl.consistency import Truncation
     from advsweep.backends.trl.options import TrlOptions
-    from advsweep.backends.trl.steps import Rows
+    from advsweep.backends.trl.ranks import Ranks
+    from advsweep.backends.trl.steps import Rows, Samplers
     from advsweep.estimators.batch import Advantages
     from advsweep.objectives.base import Choice
     from advsweep.tasks.base import Problem
@@ -80,8 +84,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     dataset that TRL gets only sets that pace: problems are drawn by seed and step.
 
     Args:
-        reference: makes a sampler of the reference model.
-        policy: makes a sampler of the weights in training.
+        ranks: the processes that train the run together.
+        samplers: what answers problems for rollouts that are not trained on.
         log: writes a line to the run's log.
         arguments: arguments of GRPOTrainer.
 
@@ -102,18 +106,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         run: Run,
         options: TrlOptions,
         *,
-        reference: Callable[[], ModelSampler],
-        policy: Callable[[], ModelSampler],
+        ranks: Ranks,
+        samplers: Samplers,
         log: Callable[[str], None],
         **arguments: Any,
     ) -> None:
         self._run = run
         self._options = options
         self._model_settings = hf_model(run.model)
-        self._layout = options.layout_of(run)
+        self._ranks = ranks
+        self._layout = options.layout_of(run, ranks.count)
         self._skip = options.skip_zero_advantages and run.objective.skips_exactly
-        self.reference = reference
-        self.policy = policy
+        self.samplers = samplers
         self._read = run.estimator.needs | run.estimator.uses
         self._each_token = "token_entropies" in self._read
         self.estimator = copy.deepcopy(run.estimator)
@@ -139,7 +143,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
         self.meter = None
-        if sum(map(torch.numel, trained.values())) <= options.measured_weights:
+        if ranks.is_first and sum(map(torch.numel, trained.values())) <= options.measured_weights:
             self.meter = ChangeMeter(trained)
 
     @property
@@ -161,8 +165,6 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return the metrics of the step that has just ended."""
         buffer = self.step_buffer
         seconds = time.perf_counter() - buffer.update_started
-        # TRL never clears its own metrics, which nothing here reads: they would grow without end.
-        self._metrics["train"].clear()
         metrics = buffer.metrics | buffer.updates.metrics
         if buffer.effect:
             metrics |= buffer.effect.metrics()
@@ -183,6 +185,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Make the rollouts of a whole step; TRL calls this once per step."""
         run = self._run
         step = self.steps_done + 1
+        # TRL never clears its own metrics: they would grow without end.
+        self._metrics["train"].clear()
         # A new one each step, so that nothing of the last step can be read by mistake.
         buffer = StepBuffer(control_rng=numpy_generator(run.seed, Stream.CONTROL, step))
         self.step_buffer = buffer
@@ -192,9 +196,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         rows = source.rows(collected.rows(run.drawn_size))
         rows |= self._weights_of_rows(advantages, width=rows["completion_ids"].shape[1])
-        buffer.effect = StepEffect(self, rows, entropies=self._options.entropy_change)
+        if self._ranks.is_first:
+            buffer.effect = StepEffect(self, rows, entropies=self._options.entropy_change)
         buffer.update_started = time.perf_counter()
-        return rows
+        return self._ranks.rows_of(rows)
 
     def _weights_of_rows(self, advantages: Advantages, width: int) -> Rows:
         """Return the advantages of TRL's rows, and which of these take part.
@@ -220,22 +225,21 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         }
 
     def roll_out(self, problems: Sequence[Problem]) -> Rows:
-        """Generate and score one rollout per problem; see `StepBuffer.take_draw`."""
-        inputs = []
-        for problem in problems:
-            prompt = prompt_of(problem, self._model_settings, self.processing_class)
-            inputs.append({"prompt": prompt, "problem": problem})
-        # TRL groups rows by it; the rows that are trained on are fewer with some policies.
-        self.num_generations = self._run.drawn_size
-        try:
-            rows = rows_of(super()._generate_and_score_completions(inputs))
-        finally:
-            self.num_generations = self._run.group_size
-        statistics = self.step_buffer.statistics
+        """Generate and score one rollout per problem; see `StepBuffer.take_draw`.
+
+        Each process generates those of some prompts. The rows of all are in the order of the
+        problems.
+        """
+        buffer = self.step_buffer
+        buffer.draws += 1
+        rows = self._generate_rows(self._ranks.part_of(problems, unit=self._run.drawn_size))
+        statistics = buffer.statistics
+        answers = buffer.answers
         assert statistics is not None
+        assert answers is not None
         tokens = {**statistics.tokens, **self._passes_over(rows)}
         drawn = tokens.pop("log_probs", None)
-        self.step_buffer.statistics = replace(statistics, tokens=tokens)
+        statistics = replace(statistics, tokens=tokens)
         sampled = rows.get("sampling_per_token_logps") if drawn is None else drawn
         if self._checks_log_probs:
             assert sampled is not None
@@ -245,7 +249,36 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             width = rows["completion_ids"].shape[1]
             fitted = F.pad(drawn, (0, max(0, width - drawn.shape[1])))[:, :width]
             rows[DRAWN_LOG_PROBS] = fitted.to(self.accelerator.device)
+        if self._ranks.count > 1:
+            rows, statistics, answers = self._joined(rows, statistics, answers, len(problems))
+        buffer.statistics = statistics
+        self._judge(problems, answers)
         return rows
+
+    def _generate_rows(self, problems: Sequence[Problem]) -> Rows:
+        """Let TRL generate; the buffer then has the answers and what the sampler recorded."""
+        inputs = []
+        for problem in problems:
+            prompt = prompt_of(problem, self._model_settings, self.processing_class)
+            inputs.append({"prompt": prompt, "problem": problem})
+        # TRL groups rows by it; the rows that are trained on are fewer with some policies.
+        self.num_generations = self._run.drawn_size
+        try:
+            return rows_of(super()._generate_and_score_completions(inputs))
+        finally:
+            self.num_generations = self._run.group_size
+
+    def _joined(
+        self, rows: Rows, statistics: TokenStatistics, answers: Answers, count: int
+    ) -> tuple[Rows, TokenStatistics, Answers]:
+        """Return the first rollouts of the parts of all processes, with all about them."""
+        on_cpu = {name: values.cpu() for name, values in rows.items()}
+        parts = self._ranks.gather((on_cpu, TokenStatistics.join([statistics]), answers))
+        joined = concatenate_rows([part[0] for part in parts], self.pad_id)
+        device = self.accelerator.device
+        rows = {name: values[:count].to(device) for name, values in joined.items()}
+        statistics = TokenStatistics.join([part[1] for part in parts]).first(count)
+        return rows, statistics, Answers.join([part[2] for part in parts], count)
 
     def _check_log_probs(self, rows: Rows, sampled: Float[Tensor, "rows tokens"]) -> None:
         """Refuse a model whose log π in updates is another than in sampling; see `consistency`."""
@@ -276,19 +309,27 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def judge_answers(
         self, sampler: ModelSampler, problems: Sequence[Problem], temperature: float, seed: int
     ) -> Float[Tensor, " rows"]:
-        """Return the rewards of one answer per problem, which is not trained on."""
-        texts, statistics = sampler.complete(problems, temperature, seed)
-        lengths = statistics.lengths.tolist()
-        # Whether they are cut off does not matter: they are not trained on.
-        return self._judge(problems, Answers(texts, lengths, [False] * len(texts)))
+        """Return the rewards of one answer per problem, which is not trained on.
+
+        The first process samples them: parts of several processes would be other answers.
+        """
+
+        def complete() -> Answers:
+            texts, statistics = sampler.complete(problems, temperature, seed)
+            # Whether they are cut off does not matter: they are not trained on.
+            return Answers(texts, statistics.lengths.tolist(), [False] * len(texts))
+
+        return self._judge(problems, self._ranks.from_first(complete))
 
     def _judge(self, problems: Sequence[Problem], answers: Answers) -> Float[Tensor, " rows"]:
         """Verify completions and return their rewards; see `training_loop.score`."""
         started = time.perf_counter()
         buffer = self.step_buffer
-        assert buffer.control_rng is not None
-        buffer.scores = score(
-            self._run, problems, answers, rng=buffer.control_rng, base_rate=self.base_rate
+        rng = buffer.control_rng
+        assert rng is not None
+        # By one process: a verifier may answer otherwise a second time.
+        buffer.scores = self._ranks.from_first(
+            lambda: score(self._run, problems, answers, rng=rng, base_rate=self.base_rate)
         )
         buffer.reward_seconds += time.perf_counter() - started
         return buffer.scores.rewards
@@ -302,16 +343,29 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._each_token:
             kept.append("token_entropies")
         model = self.accelerator.unwrap_model(self.model_wrapped)
-        for start in range(0, len(prompts), size):
+        starts = range(0, len(prompts), size)
+        for part, start in enumerate(starts, self._ranks.rank * len(starts)):
             batch = prompts[start : start + size]
             recorder = StatisticsRecorder(self.temperature)
-            with recording(model, recorder, self.ends, self.sharing):
+            with self._seeded(part), recording(model, recorder, self.ends, self.sharing):
                 generated, _ = super()._generate_single_turn(batch, *arguments, **named)
             cut = [self.ends.cut(tokens) for tokens in generated]
             completions += cut
             statistics.append(recorder.statistics(cut, of_tokens=kept))
         self.step_buffer.statistics = TokenStatistics.join(statistics)
         return completions, None  # transformers gives no log-probabilities
+
+    @contextlib.contextmanager
+    def _seeded(self, part: int) -> Iterator[None]:
+        """Draw a part of a draw by its number, in whichever process it is drawn."""
+        if part == 0:
+            yield  # by the seed of the step
+            return
+        device = self.accelerator.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            numbers = (self.steps_done + 1, self.step_buffer.draws, part)
+            torch.manual_seed(torch_seed(self._run.rollout_seed, Stream.ROLLOUTS, *numbers))
+            yield
 
     def _reward(
         self,
@@ -321,13 +375,14 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> list[float]:
         """The reward function that TRL calls.
 
-        TRL turns rewards into its own advantages; the buffer keeps them for the estimator.
+        TRL turns rewards into its own advantages, which nothing reads. The buffer keeps the answers
+        for `roll_out`, which judges those of all processes together.
         """
         texts = [self.ends.text_of(tokens) for tokens in completion_ids]
         lengths = [len(tokens) for tokens in completion_ids]
         truncated = [self.ends.is_truncated(tokens) for tokens in completion_ids]
-        rewards: list[float] = self._judge(problem, Answers(texts, lengths, truncated)).tolist()
-        return rewards
+        self.step_buffer.answers = Answers(texts, lengths, truncated)
+        return [0.0] * len(texts)
 
     # Updates
 
@@ -348,16 +403,17 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Count the rollouts and tokens that each minibatch trains on.
 
         Every forward pass gets an equal share of both. The mean over the passes of an update is
-        then the mean over its rollouts, in whichever pass they are computed.
+        then the mean over its rollouts, in whichever pass and process they are computed.
         """
         counts = []
         for part in self._buffered_inputs:
             tokens = part["completion_mask"][part["keep"]].sum()
             counts.append(torch.stack([part["counted"].sum(), tokens]))
         passes = self._layout.passes
-        of_updates = torch.stack(counts).view(-1, passes, 2).sum(dim=1)
+        of_updates = torch.stack(counts).view(-1, passes, 2).sum(dim=1).cpu()
+        of_updates = torch.stack(self._ranks.gather(of_updates)).sum(dim=0)
         shares: list[tuple[float, float]] = []
-        for rollouts, tokens in (of_updates / passes).tolist():
+        for rollouts, tokens in (of_updates / self._layout.all_passes).tolist():
             shares += [(rollouts, tokens)] * passes
         self.step_buffer.shares = shares
 
@@ -416,13 +472,14 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         part = inputs.pop("part")
         place = part % passes
         _, tokens = buffer.shares[part]
-        if place == 0 and passes > 1 and objective.chooses and tokens > 0:
+        needs_choice = objective.chooses and self._layout.all_passes > 1
+        if place == 0 and needs_choice and tokens > 0:
             buffer.choices = self._choices(self._buffered_inputs[part : part + passes], part)
         loss_inputs, zero_loss = self._loss_inputs(model, inputs, part)
         if tokens == 0:
             buffer.updates.add({}, zero_loss)
             return zero_loss
-        if passes > 1 and objective.chooses:
+        if needs_choice:
             loss_inputs = replace(loss_inputs, choice=buffer.choices[place])
         output = objective.loss(loss_inputs)
         buffer.updates.add(output.metrics, output.loss.detach())
@@ -438,7 +495,15 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         parts = []
         for part, inputs in enumerate(passes, first):
             parts.append(self._loss_inputs(self.model, inputs, part)[0])
-        return choose_for_parts(self._run.objective, parts)
+        objective = self._run.objective
+        if self._ranks.count == 1:
+            return choose_for_parts(objective, parts)
+        # Every process chooses for all of them, from the same numbers, and keeps its share.
+        of_ranks = self._ranks.gather([inputs_on(part, "cpu") for part in parts])
+        choices = choose_for_parts(objective, list(itertools.chain.from_iterable(of_ranks)))
+        start = self._ranks.rank * len(parts)
+        device = self.accelerator.device
+        return [choice_on(choice, device) for choice in choices[start : start + len(parts)]]
 
     def _loss_inputs(
         self, model: Any, inputs: Mapping[str, Any], part: int
@@ -470,7 +535,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             advantages=rows["advantages"][:count],
             rollouts=rollouts,
             tokens=tokens,
-            parts=self._layout.passes,
+            parts=self._layout.all_passes,
             reference_log_probs=of_used(rows.get("ref_per_token_logps")),
             sampler_log_probs=of_used(rows.get("sampling_per_token_logps")),
             entropies=of_used(entropies),
@@ -495,7 +560,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             TrainingError: the loss or the gradient is not finite.
         """
         updates = self.step_buffer.updates
-        loss, metrics = updates.means()
+        loss, metrics = updates.means(self._ranks)
         _, tokens = self._share(self._step - 1)
         if tokens == 0:
             # Not a gradient of 0, with which AdamW's momentum would move the weights on.

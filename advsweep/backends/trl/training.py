@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,10 @@ from advsweep.backends.trl.loading import (
     model_arguments,
 )
 from advsweep.backends.trl.prompt_checks import Checkpoint
+from advsweep.backends.trl.ranks import Ranks
 from advsweep.backends.trl.reference import ReferenceModel
 from advsweep.backends.trl.sampling import ModelSampler
+from advsweep.backends.trl.steps import Samplers
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
@@ -57,13 +59,19 @@ _TRAINER_STATE_FILE = "trainer_state.json"
 _CHANGE_FILE = "change.tensors"
 
 
-def train(run: Run, options: TrlOptions, directory: Path, reporter: Reporter) -> None:
-    """Train to the last step, or until the reporter asks to stop; see `Backend.train`."""
+def train(run: Run, options: TrlOptions, directory: Path, reporter: Reporter, ranks: Ranks) -> None:
+    """Train to the last step, or until the reporter asks to stop; see `Backend.train`.
+
+    Args:
+        ranks: the processes that train the run together, each of which calls this. The first has
+            the checkpoints and the reporter; the reporters of others report nothing.
+    """
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # TRL uses deprecated names of transformers.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
         with advise_if_out_of_memory(TRAINING_REMEDIES):
-            Training(run, options, directory, reporter, Path(scratch)).train()
+            ranks.connect(Path(scratch), options.threads)
+            Training(run, options, directory, reporter, Path(scratch), ranks).train()
 
 
 @dataclass(eq=False)
@@ -72,6 +80,7 @@ class Training:
 
     Attributes:
         scratch: a temporary folder that transformers writes to.
+        ranks: the processes that train the run together; by default this one.
     """
 
     run: Run
@@ -79,19 +88,19 @@ class Training:
     directory: Path
     reporter: Reporter
     scratch: Path
+    ranks: Ranks = field(default_factory=Ranks)
 
     def __post_init__(self) -> None:
         run = self.run
-        self.layout = self.options.layout_of(run)
+        self.layout = self.options.layout_of(run, self.ranks.count)
         self._tokens = answer_tokens(run.generation, run.task)
         self._model = hf_model(run.model).as_trained()
         self._generation = generation_of(run.generation)
         self._tokenizer = load_tokenizer(self._model)
 
-        def save(checkpoints: Checkpoints, step: int) -> Path:
-            return checkpoints.save_folder(step, self._write)
-
-        self._loop = Loop(run, self.directory, self.reporter, self._sampler, save)
+        self._loop: Loop | None = None
+        if self.ranks.is_first:
+            self._loop = Loop(run, self.directory, self.reporter, self._sampler, self._save)
         self._reference = ReferenceModel(self._model)
         self.reporter.progress("loading the model", 0, 1)
         trainer = EstimatorTrainer
@@ -99,14 +108,18 @@ class Training:
             from advsweep.backends.trl.vllm_trainer import VllmTrainer
 
             trainer = VllmTrainer
+        samplers = Samplers(
+            reference=lambda: self._model_sampler(
+                lambda: contextlib.nullcontext(self._reference.loaded()), truncated=True
+            ),
+            policy=lambda: self.trainer.evaluation_sampler(self._model_sampler(self._opened)),
+        )
         with loading(self._model):
             self.trainer = trainer(
                 run,
                 self.options,
-                reference=lambda: self._model_sampler(
-                    lambda: contextlib.nullcontext(self._reference.loaded()), truncated=True
-                ),
-                policy=lambda: self.trainer.evaluation_sampler(self._model_sampler(self._opened)),
+                ranks=self.ranks,
+                samplers=samplers,
                 log=self.reporter.log,
                 args=self._settings(),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
@@ -127,15 +140,22 @@ class Training:
             self.reporter.log(line)
 
     def train(self) -> None:
-        newest = self._loop.newest.path if self._loop.newest else None
+        newest = self.ranks.from_first(self._newest)
         if newest:
             self._restore(newest)
         self.trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+
+    def _newest(self) -> Path | None:
+        """Return the folder of the checkpoint to resume from."""
+        assert self._loop is not None
+        return self._loop.newest.path if self._loop.newest else None
 
     def begin(self) -> None:
         """Start the loop; call this once, before the first update."""
         if self.trainer.meter:
             self.trainer.meter.begin()
+        if self._loop is None:
+            return
         self._loop.begin()
         if self._loop.start == 0:
             # As the training samples; a resumed run has the rate in its checkpoint.
@@ -152,7 +172,12 @@ class Training:
         step = trainer.steps_done
         if self.run.rollout.renews_reference(step):
             self._reference.renew(trainer.accelerator.unwrap_model(trainer.model_wrapped))
-        return self._loop.end_step(step, trainer.step_metrics())
+        # The others wait for the first process's evaluation and checkpoint.
+        return self.ranks.from_first(lambda: self._end_step(step))
+
+    def _end_step(self, step: int) -> bool:
+        assert self._loop is not None
+        return self._loop.end_step(step, self.trainer.step_metrics())
 
     def _settings(self) -> GRPOConfig:
         run = self.run
@@ -253,6 +278,9 @@ class Training:
         )
 
     # Checkpoints
+
+    def _save(self, checkpoints: Checkpoints, step: int) -> Path:
+        return checkpoints.save_folder(step, self._write)
 
     def _write(self, folder: Path) -> None:
         """Write what transformers writes, and what it does not."""

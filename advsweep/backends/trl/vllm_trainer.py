@@ -62,7 +62,7 @@ class VllmTrainer(EstimatorTrainer):
             super().__init__(run, options, **named)
 
     def step_metrics(self) -> dict[str, float]:
-        # One value per draw of the step; `super()` clears them.
+        # One value per draw of the step.
         gaps = list(self._metrics["train"][_GAP])
         return {**super().step_metrics(), "sampler/log_prob_gap": sum(gaps) / len(gaps)}
 

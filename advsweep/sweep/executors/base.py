@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
-from advsweep.names import RUN_LOG
+from advsweep.names import GPUS_VARIABLE, RUN_LOG
 from advsweep.sweep.executors.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class Resources(Component):
             raise ConfigError(
                 f"gpus: expected whole GPUs or a share of one below 1, got {self.gpus:g}"
             )
+
+    @property
+    def devices(self) -> int:
+        """The GPUs that a run sees; one for a share of it."""
+        return math.ceil(self.gpus)
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of a worker that say what its run was given."""
+        return {GPUS_VARIABLE: str(self.devices)} if self.gpus else {}
 
     @property
     def memory_bytes(self) -> int | None:
@@ -156,8 +166,8 @@ class Executor(Component):
         """Note what each run of a sweep occupies.
 
         Raises:
-            ConfigError: a run computes with more threads than it is given cores, or its memory
-                cannot be limited here.
+            ConfigError: a run computes with more threads than it is given cores, cannot use its
+                GPUs, or its memory cannot be limited here.
         """
         if resources.memory is not None and not self.limits_memory:
             raise ConfigError(
@@ -171,6 +181,8 @@ class Executor(Component):
                     f"resources.cpus: expected at least {threads}, as backend "
                     f"'{run.backend.name}' computes with {threads} threads, got {resources.cpus}"
                 )
+            if resources.gpus:
+                run.backend.check_gpus(run, resources.devices)
         self.resources = resources
 
     def check(self) -> None:

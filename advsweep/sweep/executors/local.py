@@ -135,7 +135,8 @@ class LocalExecutor(Executor):
         cores = self._take_cores(only_free=False) or RunCores([])
         environment = os.environ | worker_environment(self.resources.cpus, job.store_url)
         descriptors = allocation.reservation.descriptors
-        environment |= allocation.variables() | reserved_variables(descriptors)
+        environment |= self.resources.variables() | allocation.variables()
+        environment |= reserved_variables(descriptors)
         try:
             worker = ProcessHandle(start_worker(job, environment, inherited=descriptors))
         except OSError:

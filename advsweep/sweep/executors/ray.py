@@ -94,6 +94,7 @@ class RayExecutor(Executor):
         ray = self._cluster.join(self._machine())
         remote = ray.remote(WorkerActor)
         environment = remote_environment(self.resources.cpus, job.store_url)
+        environment |= self.resources.variables()
         if not self.resources.gpus:
             # A run without GPUs must not take memory on the GPUs of another.
             environment[VISIBLE] = ""

@@ -94,6 +94,7 @@ def _submit_jobs(
     """Submit jobs for runs; return the names of the jobs."""
     url = scheduler.store.url
     environment = remote_environment(executor.resources.cpus, url)
+    environment |= executor.resources.variables()
     if redacted(url) != url:
         # Jobs are kept in files; the process of one finds the URL in its environment.
         del environment[STORE_VARIABLE]

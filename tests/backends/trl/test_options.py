@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,8 @@ from advsweep.backends.trl.backend import TrlBackend
 from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.tokenizer_file import describe_lost_characters
 from advsweep.errors import ConfigError
+from advsweep.sweep.executors.base import Resources
+from advsweep.sweep.executors.debug import DebugExecutor
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,14 @@ from advsweep.errors import ConfigError
             r"multiple of backend.minibatches = 4, got 7 x 6 = 42 rollouts$",
         ),
         ({"backend": {"accelerate": "/no.yaml"}}, "accelerate: trl has no parameter"),
-        ({"backend": {"processes": 2}}, "processes: trl has no parameter"),
+        (
+            {"backend": {"processes": 5}},
+            r"minibatches = 2 times 5 processes, got 8 x 6 = 48 rollouts$",
+        ),
+        (
+            {"backend": {"processes": 49, "minibatches": 1}},
+            r"minibatches = 1 times 49 processes, got 8 x 6 = 48 rollouts$",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused(small_config, changes, message):
@@ -81,18 +91,61 @@ def test_the_largest_equal_passes_are_taken(small_run):
         layout = run.backend.layout_of(run)
         assert (layout.device_batch, layout.passes) == (size, 24 // size)
         assert layout.updates == 6
+    # 12 of each minibatch in each process.
+    layout = run.backend.layout_of(run, 2)
+    assert (layout.device_batch, layout.passes, layout.all_passes) == (1, 12, 24)
 
 
 def test_stored_runs_of_one_process_keep_their_identity(small_config):
     config = small_config("trl")
-    stored = small_config("trl", backend={"processes": None, "accelerate": None})
-    assert build_run(stored).identity == build_run(config).identity
+    for processes in (None, 1):
+        stored = small_config("trl", backend={"processes": processes, "accelerate": None})
+        assert build_run(stored).identity == build_run(config).identity
 
 
-def test_several_gpus_are_refused(small_run, train, monkeypatch, tmp_path):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    with pytest.raises(ConfigError, match=r"resources\.gpus=1.* got 2 GPUs"):
-        train(small_run("trl"), tmp_path)
+@pytest.mark.parametrize(
+    ("gpus", "processes", "given", "message"),
+    [
+        (4, None, None, "expected 1 GPU in sight, got 4; .*gpus=4 and backend.processes=4"),
+        (4, None, "2", "expected 2 GPUs in sight, got 4"),
+        (4, 3, None, "expected 3 GPUs in sight, got 4"),
+        (0, None, "2", "expected 2 GPUs in sight, got none that torch can use"),
+    ],
+)
+def test_other_gpus_in_sight_than_those_of_the_run(
+    small_run, train, monkeypatch, tmp_path, gpus, processes, given, message
+):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    if given:
+        monkeypatch.setenv("ADVSWEEP_GPUS", given)
+    run = small_run("trl", backend={"processes": processes})
+    with pytest.raises(ConfigError, match=message):
+        train(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "changes", "message"),
+    [
+        (2, {"backend": {"processes": 3}}, "processes: expected null or resources.gpus = 2, .*, g"),
+        (0.5, {"backend": {"processes": 2}}, r"resources.gpus = 1, a process for each GPU, got 2$"),
+        (5, {}, r"minibatches = 2 times 5 processes, got 8 x 6 = 48 rollouts$"),
+        (2, {"generation": {"name": "vllm"}}, "generation: expected transformers with several GPU"),
+        (1, {}, None),
+        (4, {}, None),
+    ],
+)
+def test_gpus_that_a_run_cannot_use(small_run, monkeypatch, gpus, changes, message):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    run = small_run("trl", **changes)
+    executor = DebugExecutor()
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        executor.prepare(Resources(cpus=4, gpus=gpus), [run])
+
+
+def test_each_process_needs_a_core(small_run):
+    run = small_run("trl", backend={"processes": 2, "threads": 2})
+    with pytest.raises(ConfigError, match=r"resources\.cpus: expected at least 4, .* got 1"):
+        DebugExecutor().prepare(Resources(), [run])
 
 
 def model(folder, vocabulary):
