@@ -119,6 +119,8 @@ class MlflowTracking(base.Tracking):
     def open(self, record: RunRecord) -> base.Track:
         address = self.address(record.directory.parent)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # Results in JSON are on stdout.
+        os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
         with outside_working_folder():
             from mlflow import MlflowClient
         # It reports the creation of each table of a new database, and what newer releases of its

@@ -214,6 +214,17 @@ def test_a_step_with_more_metrics_than_a_request_has(store, tracking, folder):
     assert len(shown.params) == 230
 
 
+def test_mlflow_prints_no_address_where_json_is_expected(store, tracking, monkeypatch):
+    """With a server it prints the page of each run that ends, unless its variable says no."""
+    from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as SUPPRESSED
+
+    monkeypatch.delenv(SUPPRESSED.name, raising=False)
+    [run_id] = store.runs.add([new_run()])
+    train(store, run_id, range(1, 3), 1.0, Status.DONE)
+    send(store, run_id, tracking)
+    assert SUPPRESSED.get()
+
+
 def test_another_value_of_a_key_without_effect_is_no_error(store, tracking, folder):
     [run_id] = store.runs.add([new_run()])
     train(store, run_id, range(1, 3), 1.0, Status.INTERRUPTED)
