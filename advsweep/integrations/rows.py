@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from advsweep.diagnostics import rollout_metrics
-from advsweep.errors import CheckpointError, ConfigError
+from advsweep.errors import BatchError, CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.local_files import open_regular, replace_file
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.estimators import Estimator
+    from advsweep.estimators import Advantages, Estimator
 
     Spec = Estimator | Mapping[str, Any] | str
     PerRow = Float[Tensor, " rows"]
@@ -62,8 +62,8 @@ class Rows:
     Attributes:
         sessions: the rows of each rollout, in the order of their outputs.
         owner: the rollout of each row; -1 for padding.
+        shape: of tables: the number of groups, and the most rollouts of one.
         final: the row of the last output of each rollout.
-        present: which places of the table [groups, rollouts] hold a rollout; None if all do.
     """
 
     def __init__(self, origins: Sequence[Origin], device: torch.device | str = "cpu") -> None:
@@ -93,15 +93,11 @@ class Rows:
         for sessions in groups.values():
             rows_of_session = next(iter(sessions.values()))
             self._first.append(rows_of_session[0])
-        self._shape = (len(groups), max(map(len, groups.values()), default=0))
-        self.present: Bool[Tensor, "groups rollouts"] | None = None
-        if len(self.sessions) < self._shape[0] * self._shape[1]:
-            ones = torch.ones(len(self.sessions), dtype=torch.bool, device=device)
-            self.present = self.table(ones)
+        self.shape = (len(groups), max(map(len, groups.values()), default=0))
 
     def table(self, values: Tensor) -> Tensor:
         """Return one value per rollout as a table [groups, rollouts], 0 where there is none."""
-        table = values.new_zeros(self._shape)
+        table = values.new_zeros(self.shape)
         table[self._cells] = values
         return table
 
@@ -151,7 +147,7 @@ class TokenRows(Rows):
         """Return one value per generated token, left-aligned, 0 past the end."""
         row, column, group, rollout, token = self._tokens()
         longest = int(token.max()) + 1 if len(token) else 1
-        table = values.new_zeros(*self._shape, longest)
+        table = values.new_zeros(*self.shape, longest)
         table[group, rollout, token] = values[row, column]
         return table
 
@@ -231,7 +227,8 @@ class RowEstimator:
                 once, with the reward of its last row and the tokens of all; its rows get the
                 same advantage.
             scorable: false for rows without a reward or that only pad; by default all true.
-            lengths: generated tokens of each row.
+            lengths: generated tokens of each row; a rollout without any, which the framework has
+                rejected, enters no statistic.
             surprisal: sum of -log π over these tokens, in nats.
             prompts: name of each row's prompt, the same in every step.
         """
@@ -241,24 +238,52 @@ class RowEstimator:
         for row, (group, session) in enumerate(zip(groups, names, strict=True)):
             origins.append(Origin(group, session, output=row))
         rows = Rows(origins)
-        present = rows.present
+        scored = torch.ones(len(rows.sessions), dtype=torch.bool)
         if scorable is not None:
-            present = rows.table(scorable.cpu()[rows.final])
+            scored = scorable.cpu()[rows.final]
         tokens = None if lengths is None else rows.totals(lengths.float().cpu())
+        if tokens is not None:
+            scored = scored & (tokens > 0)
+        present = rows.table(scored)
         entropy = None
         if surprisal is not None and tokens is not None:
             entropy = rows.table(rows.totals(surprisal.float().cpu()) / tokens.clamp(min=1))
         batch = GroupBatch(
             rewards=rows.table(rewards.detach().float().cpu()[rows.final]),
-            mask=None if present is None or present.all() else present,
+            mask=None if present.all() else present,
             lengths=None if tokens is None else rows.table(tokens),
             token_entropy=entropy,
             prompt_ids=None if prompts is None else rows.per_group(prompts),
         )
         computed = self.estimator.compute(batch)
+        remedy = f"sample several per prompt in {self.framework}"
+        refuse_single_rollouts(rows, batch, computed, self.estimator.name, remedy)
         self.metrics = rollout_metrics(batch, computed, verifier_free=self.estimator.verifier_free)
         kept = torch.where(computed.keep, computed.values, 0.0)
         return rows.untable(kept)[rows.owner].to(device)
+
+
+def refuse_single_rollouts(
+    rows: Rows, batch: GroupBatch, advantages: Advantages, name: str, remedy: str
+) -> None:
+    """Refuse a batch of different rewards, one per prompt, that all get an advantage of 0.
+
+    Args:
+        name: of the estimator.
+        remedy: the setting that gives several rollouts per prompt.
+
+    Raises:
+        BatchError: the estimator compares the rollouts of a prompt, and each has one.
+    """
+    groups, rollouts = rows.shape
+    rewards = batch.rewards if batch.mask is None else batch.rewards[batch.mask]
+    if rollouts > 1 or groups < 2 or (rewards == rewards.flatten()[:1]).all():
+        return
+    if not advantages.values.any():
+        raise BatchError(
+            f"estimator '{name}' compares the rollouts of a prompt: expected several, got one for "
+            f"each of {groups} prompts, so that every advantage is 0; {remedy}"
+        )
 
 
 def prompt_name(prompt: Any) -> str:

@@ -142,8 +142,7 @@ def test_sessions_are_rollouts_ordered_by_their_numbers() -> None:
     rows = TokenRows(ORIGINS, MASK)
     # Rows of the last outputs: of a's sessions 0 and 1, and of b's only one.
     assert rows.final.tolist() == [4, 0, 2]
-    assert rows.present is not None
-    assert rows.present.tolist() == [[True, True], [True, False]]
+    assert rows.shape == (2, 2)
     assert rows.table(torch.tensor([1.0, 2.0, 3.0])).tolist() == [[1, 2], [3, 0]]
     assert rows.per_group(["r0", "r1", "r2", "r3", "r4"]) == ("r0", "r2")
 
@@ -184,3 +183,27 @@ def test_what_is_grouped_comes_back(data: st.DataObject) -> None:
     lengths = rows.table(rows.lengths())
     assert torch.equal((table != 0).sum(-1), lengths.long())
     assert torch.equal(table != 0, torch.arange(table.shape[2]) < lengths[..., None])
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "avspo"])
+def test_a_rollout_whose_tokens_are_all_masked_enters_no_statistic(name: str) -> None:
+    """A framework rejects rollouts so, and leaves their reward in the batch."""
+    rewards = torch.tensor([1.0, 0, 7, 1, 0, 1])
+    lengths = torch.tensor([2.0, 1, 0, 3, 1, 1])
+    kept = lengths > 0
+    estimator = SkyrlAdvantages(name)
+    advantages = estimator.advantages(rewards, [*"aaabbb"], lengths=lengths)
+    expected = SkyrlAdvantages(name).advantages(rewards[kept], [*"aabbb"], lengths=lengths[kept])
+    assert torch.allclose(advantages[kept], expected)
+    assert advantages[2] == 0
+    assert estimator.metrics["reward/mean"] == pytest.approx(0.6)
+
+
+def test_one_rollout_per_prompt_is_refused_where_they_are_compared() -> None:
+    rewards = torch.tensor([1.0, 0, 1])
+    with pytest.raises(BatchError, match=r"'grpo' compares the rollouts .* each of 3 prompts"):
+        SkyrlAdvantages("grpo").advantages(rewards, [*"abc"])
+    assert SkyrlAdvantages("psr").advantages(rewards, [*"abc"]).any()
+    # Equal rewards have no difference to lose, and one group says nothing of the others.
+    assert not SkyrlAdvantages("grpo").advantages(torch.ones(3), [*"abc"]).any()
+    assert not SkyrlAdvantages("grpo").advantages(rewards[:1], ["a"]).any()

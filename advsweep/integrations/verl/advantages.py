@@ -17,7 +17,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 
 from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch
-from advsweep.integrations.rows import Origin, TokenRows
+from advsweep.integrations.rows import Origin, TokenRows, refuse_single_rollouts
 from advsweep.integrations.verl.spec import NAME, read_spec
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from advsweep.estimators import Advantages, Estimator
 
 KEY = f"algorithm.{NAME}"
+
+_SEVERAL = "set actor_rollout_ref.rollout.n above 1"
 
 # What estimators can read, in addition to rewards, in every trainer of verl, and in ours.
 ALWAYS = frozenset({"lengths"})
@@ -96,7 +98,8 @@ def compute_advantages(
     The signature is that of verl's own functions. The reward of a row is the sum over its
     tokens. All tokens that the policy generated get the advantage of their rollout, or their
     own from an estimator with one per token; all others get 0, and so do padding and the
-    rollouts that the estimator drops.
+    rollouts that the estimator drops. Rollouts without a generated token, which verl has
+    rejected, enter no statistic.
 
     Args:
         config: the section `algorithm` of verl's configuration.
@@ -107,7 +110,8 @@ def compute_advantages(
 
     Raises:
         ConfigError: `algorithm.advsweep` does not describe an estimator.
-        BatchError: the estimator needs an input that is not available, or cannot use the rewards.
+        BatchError: the estimator needs an input that is not available, or cannot use the rewards,
+            or compares the rollouts of a prompt and each prompt has one.
 
     Departures: verl counts a session with several outputs once in `grpo` alone, and does not say
     here which rows are of one session. Each row is a rollout unless one of our trainers runs.
@@ -128,6 +132,7 @@ def compute_advantages(
             rows = TokenRows(inputs.origins, response_mask)
             batch = _batch(rows, token_level_rewards, inputs)
         computed = estimator.compute(batch)
+        refuse_single_rollouts(rows, batch, computed, estimator.name, _SEVERAL)
         if inputs is not None:
             inputs.result = batch, computed
         keep = computed.keep[..., None] if computed.per_token else computed.keep
@@ -181,9 +186,11 @@ def _batch(rows: TokenRows, rewards: Tensor, inputs: StepInputs | None = None) -
     if totals.dtype not in (torch.float32, torch.float64):
         totals = totals.float()
     lengths = rows.lengths()
+    # verl masks all tokens of a rollout that it rejects: that one enters no statistic.
+    counted = rows.table(lengths > 0)
     fields: dict[str, Any] = {
         "rewards": rows.table(totals[rows.final]),
-        "mask": rows.present,
+        "mask": None if counted.all() else counted,
         "lengths": rows.table(lengths),
     }
     if inputs is not None:

@@ -175,6 +175,31 @@ def test_padding_enters_no_statistic() -> None:
     assert computed(data, spec).flatten().tolist() == [*info.flatten().tolist(), 0, 0]
 
 
+@pytest.mark.parametrize("spec", ["grpo", "rloo", "reinforce_pp", "avspo"])
+def test_a_rejected_rollout_enters_no_statistic(spec: str) -> None:
+    """verl's rejection sampling masks all of its tokens; its reward stays in the batch."""
+    rewards = torch.tensor([1.0, 0, 0, 1, 0, 1, 1])
+    index = [*"aaabbbb"]
+    data = batch_of(rewards, index, [2, 1, 3, 1, 2, 2, 1])
+    data.batch["token_level_rewards"][2, 0] = 7.0
+    data.batch["response_mask"][2] = 0
+    rest = torch.tensor([0, 1, 3, 4, 5, 6])
+    expected = computed(data.select_idxs(rest), {"name": spec})
+    advantages = computed(data, {"name": spec})
+    assert torch.allclose(advantages[rest], expected, rtol=0, atol=1e-6)
+    assert not advantages[2].any()
+
+
+def test_a_batch_of_one_rollout_per_prompt_is_refused_where_nothing_is_compared() -> None:
+    data = batch_of(torch.tensor([1.0, 0, 1, 0]), [*"abcd"], [1] * 4)
+    message = r"'grpo' compares .* got one for each of 4 prompts.*actor_rollout_ref\.rollout\.n"
+    with pytest.raises(BatchError, match=message):
+        computed(data, {"name": "grpo"})
+    assert computed(data, {"name": "reinforce_pp"}).any()
+    equal = batch_of(torch.tensor([1.0, 1, 1, 1]), [*"abcd"], [1] * 4)
+    assert not computed(equal, {"name": "grpo"}).any()
+
+
 def test_a_configuration_has_one_memory() -> None:
     data = batch_of(torch.tensor([1.0, 0, 1, 1]), ["a", "a", "b", "b"], [1] * 4)
     spec = {"name": "ha_dw", "rate": 0.5, "moves": "before"}
