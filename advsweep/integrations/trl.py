@@ -34,6 +34,12 @@ from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.estimators.batch import share_correct
 from advsweep.integrations.objectives import build_objective
 from advsweep.integrations.rows import MEMORY_FILE, load_memory, prompt_name, save_memory
+from advsweep.integrations.trl_checks import (
+    check_dataset,
+    check_dropout,
+    check_rewards,
+    check_saves,
+)
 from advsweep.integrations.trl_log_probs import LogProbCheck, warn_of_defaults
 from advsweep.integrations.trl_loss import (
     check_objective,
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
 
 _EXACT = frozenset({"token_entropy_exact", "token_entropies"})
 _OF_TOKENS = _EXACT | {"token_entropy", "token_grad_norms", "token_kl"}
+_OF_POLICY = _OF_TOKENS | {"self_certainty"}
 _ALWAYS = frozenset({"lengths", "prompt_ids", "self_certainty", "step", "total_steps"})
 _ALWAYS |= _OF_TOKENS - {"token_kl"}
 # Metrics that need to know which rollouts succeeded.
@@ -100,7 +107,9 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     Raises:
         ConfigError: the estimator or the objective needs what the trainer does not have, or does
             not fit to `num_generations`, `loss_type` or `importance_sampling_level`; or the
-            rollout policy cannot be used here.
+            rollout policy cannot be used here. Or TRL would not do what its settings say: saves
+            that fall inside a generation, fewer prompts than a generation has, dropout where the
+            estimator reads the policy's numbers.
     """
 
     def __init__(
@@ -148,6 +157,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             if self.objective.needs_entropy:
                 releases.differentiate_entropies(self)
         check_rollout(self, self.rollout)
+        check_saves(self.args)
+        check_dataset(self.train_dataset, self.args)
+        read = self.estimator.needs | self.estimator.uses
+        label = f"estimator '{self.estimator.name}'"
+        check_dropout(self.model, self.args, label, read & _OF_POLICY)
         warn_of_defaults(self)
         self._needs_positions = needs_positions(self.model)
         self._log_prob_check = LogProbCheck(self, log_prob_bound)
@@ -159,6 +173,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         rewards: Tensor = super()._calculate_rewards(
             inputs, prompts, completions, completion_ids_list
         )
+        check_rewards(rewards, self.reward_func_names)
         self._rewards_per_function: Tensor = rewards
         self._completion_lengths = [len(tokens) for tokens in completion_ids_list]
         return rewards

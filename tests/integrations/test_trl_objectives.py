@@ -326,3 +326,37 @@ def test_what_does_not_fit_is_refused(make_trainer: Trainers) -> None:
         make(objective="cispo", beta=0.1)
     with pytest.raises(TrainingError, match=r"step 1: expected 1 groups with different verdicts"):
         make(rollout={"name": "dynamic_sampling", "max_draws": 2}).train()
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"name": "clipped", "top_entropy_quantile": 0.5, "entropy_coef": 0.3},
+        # Draws none by the last digits of log π, which rounding changes.
+        {"name": "clip_cov", "fraction": 1.0, "cov_low": 0.0},
+    ],
+    ids=lambda spec: spec["name"],
+)
+def test_tokens_are_chosen_from_all_passes_of_an_update(
+    make_trainer: Trainers, objective: dict[str, Any]
+) -> None:
+    """Gradients do not depend on the number of passes, whose rollouts TRL shuffles alike."""
+    logs = []
+    for passes in (1, 4):
+        trainer = make_trainer(
+            EstimatorGRPOTrainer,
+            [by_row],
+            {"row": [2, 2, 2, 2]},
+            {"estimator": "grpo", "objective": objective},
+            num_generations=6,
+            max_steps=1,
+            per_device_train_batch_size=24 // passes,
+            gradient_accumulation_steps=passes,
+            logging_steps=1,
+            max_grad_norm=1e9,
+        )
+        trainer.train()
+        logs.append(trainer.state.log_history[0])
+    assert logs[0]["grad_norm"] > 0.001
+    for name in ("grad_norm", "loss/policy"):
+        assert logs[1][name] == pytest.approx(logs[0][name], rel=1e-4, abs=1e-7)
