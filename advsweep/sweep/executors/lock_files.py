@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -216,7 +217,7 @@ def _read_record(descriptor: int, start: int) -> Holder:
             sweep=str(node["sweep"]),
             since=float(node["since"]),
         )
-        time.localtime(holder.since)
+        datetime.fromtimestamp(holder.since, UTC)
     except (ValueError, TypeError, LookupError, OverflowError, OSError, RecursionError):
         return Holder()
     return holder

@@ -178,9 +178,7 @@ def test_a_device_that_is_gone_is_told_once_and_is_to_blame(monkeypatch):
     assert again.keys == ["GPU-1"]
 
 
-@pytest.mark.parametrize(
-    ("share", "fits"), [(1.0, 1), (0.5, 2), (1 / 3, 3), (0.3, 3), (0.1, 10), (1e-5, 1000)]
-)
+@pytest.mark.parametrize(("share", "fits"), [(1.0, 1), (0.5, 2), (1 / 3, 3), (0.3, 3), (0.1, 10)])
 def test_shares_of_a_device_never_exceed_it(share, fits):
     held = [Reservation() for _ in range(fits + 1)]
     assert all(each.add("GPU-3", share) for each in held[:fits])
@@ -188,6 +186,13 @@ def test_shares_of_a_device_never_exceed_it(share, fits):
     for each in held:
         each.release()
     assert held[fits].add("GPU-3", 1.0)
+
+
+def test_the_smallest_share_is_a_thousandth():
+    reservation = Reservation()
+    assert reservation.add("GPU-3", 1e-5)
+    reservation.describe(Holder.current(pid=7, run=8, sweep=""))
+    assert [part.what for part in reserved_gpu("GPU-3")] == ["0.001 of GPU-3"]
 
 
 def test_different_shares_of_a_device_never_exceed_it():
@@ -229,7 +234,10 @@ def test_a_share_is_told_with_the_one_who_has_it():
     assert first.plain()["sweep"] == "é" * 80
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"\xff", b'{"pid": "x"}', b"[" * 250])
+LATE = b'{"pid": 1, "parent": 1, "uid": 0, "run": 1, "sweep": "", "since": 1e15}'
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b"\xff", b'{"pid": "x"}', b"[" * 250, LATE])
 def test_a_record_of_anybody_is_only_read(text):
     file = LockFile("GPU-8")
     assert file.lock(0, 1000)
