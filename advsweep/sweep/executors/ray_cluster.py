@@ -113,7 +113,14 @@ class Cluster:
             with _signals_kept():
                 ray.init(address=self._address, **options)
         except (OSError, RuntimeError, ValueError) as error:
-            raise _refused(self._address, error) from error
+            raise _refused(self._address, error, hint=self._hint_for_token()) from error
+
+    def _hint_for_token(self) -> str:
+        """Return what a user has to know who may lack the token of a cluster."""
+        if self.is_own or os.environ.keys() & _AUTHENTICATION:
+            return ""
+        # For an address Ray does not look whether there is a token, and only says "failed".
+        return "; one that requires a token needs RAY_AUTH_MODE=token in the environment"
 
 
 def joined_nodes() -> Sequence[Mapping[str, float]]:
@@ -200,11 +207,11 @@ def _speaks_grpc(server: socket.socket) -> bool:
     return len(answer) == _FRAME_BYTES and answer[_FRAME_TYPE] == _SETTINGS
 
 
-def _refused(address: str, error: Exception) -> ConfigError:
+def _refused(address: str, error: Exception, hint: str = "") -> ConfigError:
     reason = " ".join(str(error).split())
     return ConfigError(
         f"executor.address: expected a Ray cluster at '{address}' that this Python can join, "
-        f"got: {reason}"
+        f"got: {reason}{hint}"
     )
 
 

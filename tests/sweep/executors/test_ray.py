@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -325,6 +326,26 @@ def test_an_address_of_another_server_is_refused(plan, store, tmp_path):
                 execute(plan("executor=ray", f"executor.address=127.0.0.1:{port}"), store)
         finally:
             server.kill()
+
+
+def test_a_cluster_that_refuses_the_command_may_want_a_token(plan, store, monkeypatch):
+    def refuse(address, **options):
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    def greet():
+        connection, _ = server.accept()
+        connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # as servers of gRPC do
+
+    monkeypatch.setattr("ray.init", refuse)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=greet)
+        thread.start()
+        address = f"executor.address=127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=r"Failed to connect .* needs RAY_AUTH_MODE=token"):
+            execute(plan("executor=ray", address), store)
+        thread.join()
 
 
 def test_what_no_machine_has_is_refused_before_a_cluster_starts(plan, store):
