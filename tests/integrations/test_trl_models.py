@@ -13,7 +13,7 @@ import torch
 
 from advsweep.errors import AdvsweepWarning, ConfigError
 
-trl = pytest.importorskip("trl", minversion="1.16")
+trl = pytest.importorskip("trl", minversion="1.12")
 from advsweep.integrations import trl_log_probs  # noqa: E402
 from advsweep.integrations.trl import EstimatorGRPOTrainer  # noqa: E402
 

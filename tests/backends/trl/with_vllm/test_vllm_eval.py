@@ -15,7 +15,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-TASK = ["--task", "countdown", "--set", "levels=[0,1]", "--set", "held_out_per_level=2", "-n", "4"]
+TASK = [
+    "--task",
+    "countdown",
+    "--set",
+    "task.levels=[0,1]",
+    "--set",
+    "task.held_out_per_level=2",
+    "-n",
+    "4",
+]
 MODEL = ["eval", "--model", "MODEL", *TASK]
 
 
