@@ -39,7 +39,7 @@ def with_defaults(random_model, tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("settings", "rank"), zip(DEFAULTS, (0, 2, 0), strict=True))
+@pytest.mark.parametrize(("settings", "rank"), [*zip(DEFAULTS, (0, 2, 0), strict=True)])
 def test_a_training_does_not_depend_on_it(
     parity_run, train, random_model, with_defaults, tmp_path, settings, rank
 ):
