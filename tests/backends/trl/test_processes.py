@@ -81,7 +81,7 @@ def test_two_processes_train_as_one_though_one_is_killed(pair, train, tmp_path):
     "changes",
     [
         # The estimator has a memory, and the policy draws several times, of any number of prompts.
-        {"estimator": {"name": "fade"}, "rollout": {"name": "dynamic_sampling"}},
+        {"estimator": {"name": "ha_dw"}, "rollout": {"name": "dynamic_sampling"}},
         # Statistics of the whole batch and of a minibatch, greedy rollouts, noise in the verdicts,
         # a reference, and updates of older rollouts.
         {
