@@ -32,7 +32,7 @@ from advsweep.errors import (
     TrainingError,
 )
 from advsweep.failures import Failure, classify_exit, is_out_of_memory
-from advsweep.machine import memory_kills
+from advsweep.machine import memory_kills, reserved_descriptors
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -103,7 +103,8 @@ class Helper:
                 stdin=subprocess.DEVNULL,
                 # Standard output may be for the data of a command.
                 stdout=sys.__stderr__.fileno() if sys.__stderr__ else subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                # Its GPUs stay reserved until it has ended, should it outlive this process.
+                pass_fds=(theirs.fileno(), *reserved_descriptors()),
             )
         order = {
             "rank": rank,
