@@ -44,7 +44,7 @@ class PromptSharing:
 
     Args:
         setting: true: always; false: never; auto: where it is exact and pays.
-        log: receives a line when a decision is made for the first time.
+        log: receives a line when a decision about an update is made for the first time.
 
     Raises:
         ConfigError: the setting is true, and the model cannot share prompts.
@@ -94,7 +94,8 @@ class PromptSharing:
         return different * (width - 1) + 2 * rows <= _PAYS * rows * width
 
     def _log_decision(self, groups: PromptGroups, share: float, *, pays: bool) -> None:
-        if pays in self._logged:
+        # Passes that only measure have shapes of their own: the log is about updates.
+        if pays in self._logged or not torch.is_grad_enabled():
             return
         state = "on" if pays else "off"
         if self._logged:

@@ -174,6 +174,9 @@ def test_a_decision_that_changes_is_logged_once():
 
     lines = []
     sharing = PromptSharing("auto", small_model(), lines.append)
+    # A pass that only measures, of one rollout of each prompt.
+    with torch.no_grad():
+        sharing.of_pass(of_shape(4, 1, 20, 6))
     for answer_tokens in (6, 64, 6, 64):
         sharing.of_pass(of_shape(2, 8, 20, answer_tokens))
     on, off = lines
