@@ -56,7 +56,7 @@ def main() -> int:
     # The first process is asked to stop, and its helpers stop where it does.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    end_with_parent()
+    end_with_parent(os.getppid())
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     connection = Connection(descriptor)

@@ -335,7 +335,8 @@ class Code(Verifier):
                 # others could write modules to.
                 env={"PATH": os.defpath, "HOME": "/", "LANG": "C.UTF-8", "PYTHONPATH": _START},
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
+                # Judging processes have one thread.
+                preexec_fn=functools.partial(end_with_parent, os.getpid()),  # noqa: PLW1509
             ) as supervisor,
         ):
             try:

@@ -116,7 +116,7 @@ def _supervise(settings: dict[str, Any], folder: str) -> bool:
         Whether this is the process of a script.
     """
     reading, writing = os.pipe()
-    pid = os.fork()
+    pid = isolation.fork()
     if pid == 0:
         os.close(reading)
         if settings["controls"]:
@@ -156,10 +156,9 @@ def _read_order() -> dict[str, Any]:
 
 def _run_controls(settings: dict[str, Any], folder: str, answer: int) -> NoReturn:
     """Run the tests with each control program, until one passes."""
-    isolation.end_with_parent()
     order = _read_order()
     for program in settings["controls"]:
-        pid = os.fork()
+        pid = isolation.fork()
         if pid == 0:
             signal.alarm(_CONTROL_SECONDS)  # tests may wait for what a control never does
             _run_tests(settings, folder, answer, order | {"program": program})
@@ -177,7 +176,6 @@ def _run_tests(
     Args:
         order: None: that of the standard input.
     """
-    isolation.end_with_parent()
     has_own_processes = bool(settings["root"])
     if has_own_processes:
         isolation.separate_children()
@@ -191,7 +189,7 @@ def _run_tests(
     # A pipe for each direction, so that neither side reads what it wrote itself.
     to_tests, from_program = os.pipe()
     to_program, from_tests = os.pipe()
-    if os.fork() == 0:
+    if isolation.fork() == 0:
         _run_program(settings, folder, to_program, from_program)
         return
     os.close(from_program)
@@ -220,7 +218,6 @@ def _run_tests(
 
 def _run_program(settings: dict[str, Any], folder: str, reading: int, writing: int) -> None:
     """Run the process that hosts the program; return in the process of a script alone."""
-    isolation.end_with_parent()
     if settings["root"]:
         isolation.see_own_processes()
         os.setsid()  # its process group would else be that of the supervisor

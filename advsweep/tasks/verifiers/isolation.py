@@ -171,9 +171,25 @@ def show_memory() -> None:
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
-def end_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends."""
+def end_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends.
+
+    Args:
+        parent: number of the process that forked this one.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not inherited: each process asks for itself
+    # A parent that had ended before sends no signal. One outside the process namespace is 0.
+    if os.getppid() not in (0, parent):
+        os._exit(1)
+
+
+def fork() -> int:
+    """Fork like `os.fork`; the child ends with this process."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        end_with_parent(parent)
+    return pid
 
 
 def adopt_orphans() -> None:

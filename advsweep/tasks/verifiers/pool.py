@@ -304,8 +304,7 @@ class VerifierServer:
 
     def _fork(self) -> _Worker:
         ours, theirs = Pipe()
-        parent = os.getpid()
-        pid = os.fork()
+        pid = isolation.fork()
         if pid:
             theirs.close()
             return _Worker(pid, ours)
@@ -313,17 +312,14 @@ class VerifierServer:
             # An open copy here would hide the end of the server, or of a worker, from its peer.
             for connection in (ours, self._client, *(w.connection for w in self._workers)):
                 connection.close()
-            isolation.end_with_parent()
-            # The parent may have ended before the call above, which then has no effect.
-            if os.getppid() == parent:
-                isolation.limit([("CORE", 0, 0)])
-                most = self._verifier.memory_limit
-                if most:
-                    isolation.limit([("AS", most, most)])
-                while True:
-                    for message in _judge(self._verifier, *theirs.recv()):
-                        # CPU time of this process and its children
-                        theirs.send((message, sum(os.times()[:4])))
+            isolation.limit([("CORE", 0, 0)])
+            most = self._verifier.memory_limit
+            if most:
+                isolation.limit([("AS", most, most)])
+            while True:
+                for message in _judge(self._verifier, *theirs.recv()):
+                    # CPU time of this process and its children
+                    theirs.send((message, sum(os.times()[:4])))
         finally:
             os._exit(1)  # the code of the server must never continue in a worker
 

@@ -69,7 +69,7 @@ class Host:
                 return
 
     def _serve_calls(self, *arguments: Any) -> None:
-        pid = os.fork()
+        pid = isolation.fork()
         if pid:
             # The tests notice the end of the program's process if no other one has the pipe.
             self._channel.close()
@@ -94,7 +94,7 @@ class Host:
         reading = os.open(f"{self._folder}/printed", os.O_RDONLY)
         os.unlink(f"{self._folder}/given")
         os.unlink(f"{self._folder}/printed")
-        pid = os.fork()
+        pid = isolation.fork()
         if pid == 0:
             os.dup2(given, 0)
             os.dup2(printed, 1)
@@ -134,7 +134,6 @@ class Host:
 
     def _become_ordinary(self) -> None:
         """Confine the process of a program, and make it look like that of `python FILE`."""
-        isolation.end_with_parent()
         isolation.show_memory()
         isolation.forbid_calls(own_processes=self._has_own_processes)
         isolation.limit([self._left_of(*limit) for limit in self._limits])

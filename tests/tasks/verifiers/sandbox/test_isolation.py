@@ -572,3 +572,30 @@ def test_a_kernel_without_landlock_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("advsweep.tasks.verifiers.code.landlock_version", lambda: 0)
     with pytest.warns(AdvsweepWarning, match="no Landlock in this kernel"):
         VERIFIERS.build({"name": "code", "isolation": "limits"}).check()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_a_child_ends_whose_parent_ended_before_it_asked_to_be_told(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    code = f"""
+import os, time
+from advsweep.tasks.verifiers import isolation
+prctl = isolation._prctl
+parent = os.getpid()
+
+def ask_late(*arguments):
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    prctl(*arguments)
+
+isolation._prctl = ask_late
+if isolation.fork() == 0:
+    time.sleep(600)
+open({str(pid_file)!r}, "w").write(str(os.getsid(0)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, start_new_session=True)
+    session = int(pid_file.read_text())
+    deadline = time.monotonic() + 20
+    while set(_states(session)) - {"Z"} and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert set(_states(session)) <= {"Z"}
