@@ -64,6 +64,8 @@ $(VERL_VENV)/.tests: pyproject.toml | $(VERL_VENV)/bin/python
 	  -e . hatchling hypothesis pytest pytest-timeout
 	@touch $@
 
+# Make would remove what only a pattern names.
+.PRECIOUS: .venv-trl-%/.tests
 .venv-trl-%/.tests: pyproject.toml $(VENV)/.dev
 	@echo "installing TRL $* into $(@D) ..." >&2
 	@$(BIN)/python -m venv --clear --without-pip $(@D)
