@@ -91,13 +91,15 @@ def heatmap(
     common = max(set(counts), key=counts.count)
     means = [cell.mean for cells in cells_of.values() for cell in cells.values()]
     columns = _count_columns(len(arms), len(xs))
-    panels = [
-        chart.Panel(
+    panels = []
+    for arm in arms:
+        cells = cells_of[arm.label]
+        panel = chart.Panel(
             title=arm.label,
             cells=chart.Cells(
-                values=_table(cells_of[arm.label], len(ys), len(xs)),
-                texts={at: _describe(cell, common) for at, cell in cells_of[arm.label].items()},
-                candidates=[at for at, c in cells_of[arm.label].items() if c.is_candidate],
+                values=_table(cells, len(ys), len(xs)),
+                texts={at: _describe(cell, common) for at, cell in cells.items()},
+                candidates=[at for at, cell in cells.items() if cell.is_candidate],
                 limits=(min(means), max(means)),
                 label=label_axis(metric),
             ),
@@ -107,13 +109,10 @@ def heatmap(
             y_ticks={place: _show(text) for place, text in enumerate(ys)},
             height=0.75 + 0.42 * max(len(ys), 2),
         )
-        for arm in arms
-    ]
-    notes = [
-        *chart.seeds_note(counts, "intervals"),
-        *_describe_frames(cells_of, direction, common),
-        *([f"without a value of {x} or {y}: {', '.join(lacking)}"] if lacking else []),
-    ]
+        panels.append(panel)
+    notes = [*chart.seeds_note(counts, "intervals"), *_describe_frames(cells_of, direction, common)]
+    if lacking:
+        notes.append(f"without a value of {x} or {y}: {', '.join(lacking)}")
     return chart.Chart(
         title=f"{data.name}: {metric} over {x} and {y}",
         notes=notes,
@@ -139,15 +138,7 @@ def _choose_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, s
     """
     chosen = [key for key in (x, y) if key is not None]
     for key in chosen:
-        if not is_key(data.runs, key):
-            hint = nearest(key, known_keys(data.runs))
-            raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
-        for row in data.rows:
-            if len({json.dumps(value_of(run, key), default=str) for run in row.runs}) > 1:
-                raise ReportError(
-                    f"a cell is a configuration with all its seeds, whose runs differ in '{key}'; "
-                    "choose another key"
-                )
+        _check_key(data, key)
     if x is not None and x == y:
         raise ReportError(f"a heat map is over two keys; --x and --y both name '{x}'")
     varying = _varying_keys(data)
@@ -168,6 +159,19 @@ def _choose_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, s
     # The key with more values goes across, where there is more room.
     up, across = sorted(others, key=lambda key: len({_text_of(r, key) for r in data.rows}))
     return across, up
+
+
+def _check_key(data: FigureData, key: str) -> None:
+    """Refuse a key that no run has, or that differs between the seeds of a cell."""
+    if not is_key(data.runs, key):
+        hint = nearest(key, known_keys(data.runs))
+        raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
+    for row in data.rows:
+        if len({json.dumps(value_of(run, key), default=str) for run in row.runs}) > 1:
+            raise ReportError(
+                f"a cell is a configuration with all its seeds, whose runs differ in '{key}'; "
+                "choose another key"
+            )
 
 
 def _varying_keys(data: FigureData) -> list[str]:
