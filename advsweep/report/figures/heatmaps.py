@@ -69,6 +69,48 @@ class _Cell:
         return len(self.scores)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ArmCells:
+    """The cells of an arm that have a number, by the places of their values of y and x."""
+
+    label: str
+    cells: Mapping[CellKey, _Cell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """The cells of all arms over the values of two keys.
+
+    Attributes:
+        x, y: the keys across and up.
+        xs, ys: their values as JSON, in the order of the axes.
+        lacking: the labels of rows that have no value of one of the keys.
+    """
+
+    metric: str
+    direction: MetricDirection
+    x: str
+    y: str
+    xs: Sequence[str]
+    ys: Sequence[str]
+    arms: Sequence[_ArmCells]
+    lacking: Sequence[str]
+
+    @property
+    def cells(self) -> list[_Cell]:
+        return [cell for arm in self.arms for cell in arm.cells.values()]
+
+    @property
+    def seed_counts(self) -> list[int]:
+        return [cell.n for cell in self.cells]
+
+    @property
+    def usual_n(self) -> int:
+        """The number of seeds that most cells have."""
+        counts = self.seed_counts
+        return max(set(counts), key=counts.count)
+
+
 def heatmap(
     data: FigureData, x: str | None = None, y: str | None = None, metric: str | None = None
 ) -> chart.Chart:
@@ -78,59 +120,18 @@ def heatmap(
     """
     metric = metric or data.on_task("pass@1")
     x, y = _choose_keys(data, x, y)
-    values = data.values(metric)
-    arms, lacking = _collect_arms(data, x, y)
-    ys = _sorted_values({at[0] for arm in arms for at in arm.rows}, y, data)
-    xs = _sorted_values({at[1] for arm in arms for at in arm.rows}, x, data)
-    column = parse_column(metric)
-    direction = MetricDirection.NEITHER if column is None else column.direction
-    cells_of = {arm.label: _collect_cells(arm, ys, xs, values, direction) for arm in arms}
-    counts = [cell.n for cells in cells_of.values() for cell in cells.values()]
-    if not counts:
-        raise ReportError(f"no run of {data.name} has {metric} and a value of both {x} and {y}")
-    common = max(set(counts), key=counts.count)
-    means = [cell.mean for cells in cells_of.values() for cell in cells.values()]
-    columns = _count_columns(len(arms), len(xs))
-    panels = []
-    for arm in arms:
-        cells = cells_of[arm.label]
-        panel = chart.Panel(
-            title=arm.label,
-            cells=chart.Cells(
-                values=_table(cells, len(ys), len(xs)),
-                texts={at: _describe(cell, common) for at, cell in cells.items()},
-                candidates=[at for at, cell in cells.items() if cell.is_candidate],
-                limits=(min(means), max(means)),
-                label=label_axis(metric),
-            ),
-            x_label=x,
-            y_label=y,
-            x_ticks={place: _show(text) for place, text in enumerate(xs)},
-            y_ticks={place: _show(text) for place, text in enumerate(ys)},
-            height=0.75 + 0.42 * max(len(ys), 2),
-        )
-        panels.append(panel)
-    notes = [*chart.seeds_note(counts, "intervals"), *_describe_frames(cells_of, direction, common)]
-    if lacking:
-        notes.append(f"without a value of {x} or {y}: {', '.join(lacking)}")
+    grid = _measure_grid(data, x, y, metric)
     return chart.Chart(
         title=f"{data.name}: {metric} over {x} and {y}",
-        notes=notes,
-        make_records=lambda: [
-            _record(arm.label, cells_of[arm.label].get((row, place)), {y: up, x: across}, metric)
-            for arm in arms
-            for row, up in enumerate(ys)
-            for place, across in enumerate(xs)
-        ],
-        panels=panels,
-        columns=columns,
+        notes=_describe_grid(grid),
+        make_records=lambda: _make_records(grid),
+        panels=_make_panels(grid),
+        columns=_count_columns(len(grid.arms), len(grid.xs)),
     )
 
 
 def _choose_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, str]:
     """Return the keys across and up: the chosen ones, or the two that vary.
-
-    With several estimators, keys that vary within one count: two of them, or one and the estimator.
 
     Raises:
         NotFoundError: no run has a chosen key.
@@ -141,23 +142,22 @@ def _choose_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, s
         _check_key(data, key)
     if x is not None and x == y:
         raise ReportError(f"a heat map is over two keys; --x and --y both name '{x}'")
+    if x is not None and y is not None:
+        return x, y
     varying = _varying_keys(data)
-    title = title_key([row.group for row in data.rows])
-    if len(varying) == 1 and len({str(row.group[title]) for row in data.rows}) > 1:
-        varying.append(title)
     others = [key for key in varying if key not in chosen]
-    if len(chosen) + len(others) != 2 and len(chosen) < 2:
+    if len(chosen) + len(others) != 2:
         listed = f"{len(varying)} ({', '.join(varying)})" if varying else "none"
         raise ReportError(
             f"a heat map is over two keys that vary, got {listed} in {data.name}; choose two with "
             "--x KEY --y KEY, estimator among them, say"
         )
     if x is not None:
-        return x, y or others[0]
+        return x, others[0]
     if y is not None:
         return others[0], y
     # The key with more values goes across, where there is more room.
-    up, across = sorted(others, key=lambda key: len({_text_of(r, key) for r in data.rows}))
+    up, across = sorted(others, key=lambda key: len({_text_of(row, key) for row in data.rows}))
     return across, up
 
 
@@ -175,14 +175,50 @@ def _check_key(data: FigureData, key: str) -> None:
 
 
 def _varying_keys(data: FigureData) -> list[str]:
-    """Return the keys that have several values within one estimator or method."""
+    """Return the keys that have several values within one estimator or method.
+
+    If there is a single such key, several estimators or methods count as the second.
+    """
     title = title_key([row.group for row in data.rows])
     values: dict[tuple[str, str], set[str]] = {}
     for row in data.rows:
         for key, value in row.group.items():
             if key not in (title, "estimator"):
                 values.setdefault((str(row.group[title]), key), set()).add(json.dumps(value))
-    return list(dict.fromkeys(key for (_, key), texts in values.items() if len(texts) > 1))
+    varying = list(dict.fromkeys(key for (_, key), texts in values.items() if len(texts) > 1))
+    if len(varying) == 1 and len({str(row.group[title]) for row in data.rows}) > 1:
+        varying.append(title)
+    return varying
+
+
+def _measure_grid(data: FigureData, x: str, y: str, metric: str) -> _Grid:
+    """Return the cells of all arms.
+
+    Raises:
+        ReportError: no cell has a number, or there are too many values or arms.
+    """
+    values = data.values(metric)
+    arms, lacking = _collect_arms(data, x, y)
+    ys = _sorted_values({up for arm in arms for up, _ in arm.rows}, y, data)
+    xs = _sorted_values({across for arm in arms for _, across in arm.rows}, x, data)
+    column = parse_column(metric)
+    direction = MetricDirection.NEITHER if column is None else column.direction
+    measured = [
+        _ArmCells(label=arm.label, cells=_collect_cells(arm, ys, xs, values, direction))
+        for arm in arms
+    ]
+    if not any(arm.cells for arm in measured):
+        raise ReportError(f"no run of {data.name} has {metric} and a value of both {x} and {y}")
+    return _Grid(
+        metric=metric,
+        direction=direction,
+        x=x,
+        y=y,
+        xs=xs,
+        ys=ys,
+        arms=measured,
+        lacking=lacking,
+    )
 
 
 def _collect_arms(data: FigureData, x: str, y: str) -> tuple[list[_Arm], list[str]]:
@@ -312,56 +348,101 @@ def find_candidates(
     return candidates
 
 
-def _table(cells: Mapping[CellKey, _Cell], rows: int, columns: int) -> np.ndarray:
-    means = np.full((rows, columns), np.nan)
-    for at, cell in cells.items():
-        means[at] = cell.mean
-    return means
+def _make_panels(grid: _Grid) -> list[chart.Panel]:
+    """Return a panel for each arm, all with the same axes and colours."""
+    means = [cell.mean for cell in grid.cells]
+    usual_n = grid.usual_n
+    panels = []
+    for arm in grid.arms:
+        table = np.full((len(grid.ys), len(grid.xs)), np.nan)
+        for at, cell in arm.cells.items():
+            table[at] = cell.mean
+        cells = chart.Cells(
+            values=table,
+            texts={at: _describe(cell, usual_n) for at, cell in arm.cells.items()},
+            candidates=[at for at, cell in arm.cells.items() if cell.is_candidate],
+            limits=(min(means), max(means)),
+            label=label_axis(grid.metric),
+        )
+        panel = chart.Panel(
+            title=arm.label,
+            cells=cells,
+            x_label=grid.x,
+            y_label=grid.y,
+            x_ticks={place: _show(text) for place, text in enumerate(grid.xs)},
+            y_ticks={place: _show(text) for place, text in enumerate(grid.ys)},
+            height=0.75 + 0.42 * max(len(grid.ys), 2),
+        )
+        panels.append(panel)
+    return panels
 
 
-def _describe(cell: _Cell, common: int) -> str:
+def _describe(cell: _Cell, usual_n: int) -> str:
     """Return what a cell says: its mean, the half width of its interval, and an unusual n."""
     mean, half = show_interval(cell.mean, (cell.high - cell.low) / 2)
     lines = [mean, f"±{half}"] if half else [show(cell.mean)]
-    if cell.n != common:
+    if cell.n != usual_n:
         lines.append(f"n={cell.n}")
     return "\n".join(lines)
 
 
-def _describe_frames(
-    cells_of: Mapping[str, Mapping[CellKey, _Cell]], direction: MetricDirection, common: int
-) -> list[str]:
-    """Return sentences about frames and numbers of seeds."""
+def _describe_grid(grid: _Grid) -> list[str]:
+    """Return sentences about numbers of seeds, frames and rows that are left out."""
+    counts = grid.seed_counts
+    notes = chart.seeds_note(counts, "intervals")
+    if len(set(counts)) > 1:
+        notes.append(f"{grid.usual_n} seeds where a cell says no n")
+    notes += _describe_frames(grid)
+    if grid.lacking:
+        notes.append(f"without a value of {grid.x} or {grid.y}: {', '.join(grid.lacking)}")
+    return notes
+
+
+def _describe_frames(grid: _Grid) -> list[str]:
+    """Return sentences about what the frames tell."""
+    if grid.direction is MetricDirection.NEITHER:
+        return ["no cell is framed, as neither high nor low values are better"]
     notes = []
-    if any(cell.n != common for cells in cells_of.values() for cell in cells.values()):
-        notes.append(f"{common} seeds where a cell says no n")
-    if direction is MetricDirection.NEITHER:
-        return [*notes, "no cell is framed, as neither high nor low values are better"]
-    framed = [cells for cells in cells_of.values() if _has_frames(cells)]
+    framed = [arm for arm in grid.arms if _has_frames(arm)]
     if framed:
         notes.append(
             "a solid frame: the best cell of a panel; dashed frames: the cells among which it is, "
             "with 95 % confidence (one-sided tests of differences to the best mean, paired by "
             "seed, Bonferroni)"
         )
-    if len(framed) < len(cells_of):
+    if len(framed) < len(grid.arms):
         where = "in a panel without frames " if framed else ""
         notes.append(f"{where}no cell can be told from the best with these seeds")
     return notes
 
 
-def _has_frames(cells: Mapping[CellKey, _Cell]) -> bool:
-    return any(not cell.is_candidate for cell in cells.values())
+def _has_frames(arm: _ArmCells) -> bool:
+    return any(not cell.is_candidate for cell in arm.cells.values())
 
 
-def _record(label: str, cell: _Cell | None, keys: Mapping[str, str], metric: str) -> chart.Record:
-    """Return the numbers of a cell, without a mean where it has no run."""
-    values = {key: json.loads(text) for key, text in keys.items()}
-    record: chart.Record = {"row": label, **values, "metric": metric}
+def _make_records(grid: _Grid) -> list[chart.Record]:
+    """Return the numbers of all cells of all arms, also of those without a run."""
+    records = []
+    for arm in grid.arms:
+        for row, up in enumerate(grid.ys):
+            for place, across in enumerate(grid.xs):
+                values = {grid.y: json.loads(up), grid.x: json.loads(across)}
+                numbers = _numbers(arm.cells.get((row, place)))
+                records.append({"row": arm.label, **values, "metric": grid.metric, **numbers})
+    return records
+
+
+def _numbers(cell: _Cell | None) -> chart.Record:
+    """Return the numbers of a cell; none where it has no run."""
     if cell is None:
-        return {**record, "mean": None, "low": None, "high": None, "n": 0, "may_be_best": None}
-    numbers = {"mean": cell.mean, "low": cell.low, "high": cell.high, "n": cell.n}
-    return {**record, **numbers, "may_be_best": cell.is_candidate}
+        return {"mean": None, "low": None, "high": None, "n": 0, "may_be_best": None}
+    return {
+        "mean": cell.mean,
+        "low": cell.low,
+        "high": cell.high,
+        "n": cell.n,
+        "may_be_best": cell.is_candidate,
+    }
 
 
 def _show(text: str) -> str:
