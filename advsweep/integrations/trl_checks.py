@@ -72,7 +72,7 @@ def check_dropout(model: Any, arguments: Any, reader: str, read: Collection[str]
         # TRL's setting leaves the rates of layers that call torch's function.
         disable_dropout(model)
         return
-    rate = _largest_dropout(model)
+    rate = largest_dropout(model)
     if read and rate:
         raise ConfigError(
             f"disable_dropout: {reader} reads {', '.join(sorted(read))} of the policy, which "
@@ -80,7 +80,7 @@ def check_dropout(model: Any, arguments: Any, reader: str, read: Collection[str]
         )
 
 
-def _largest_dropout(model: Any) -> float:
+def largest_dropout(model: Any) -> float:
     """Return the largest rate of dropout of a model's layers."""
     rates = [0.0]
     for module in model.modules():

@@ -13,6 +13,7 @@ from torch import Tensor
 from advsweep.backends.trl.consistency import Bound, Truncation, compared_rows, measure_gap
 from advsweep.backends.trl.generation_defaults import dropped_settings
 from advsweep.errors import AdvsweepWarning
+from advsweep.integrations.trl_checks import largest_dropout
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -135,18 +136,7 @@ def _is_comparable(trainer: Any) -> bool:
         is_plain = trainer.min_p is None and trainer.repetition_penalty == 1
         corrects = bool(trainer.vllm_importance_sampling_correction)
         return corrects and is_plain and not trainer.args.generation_kwargs
-    return not any(
-        "drop" in name and isinstance(value, float) and value > 0
-        for module in trainer.model.modules()
-        for name, value in _rates(module)
-    )
-
-
-def _rates(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers of a module that may be rates of dropout."""
-    if isinstance(module, torch.nn.Dropout):
-        yield "dropout", module.p
-    yield from vars(module).items()
+    return largest_dropout(trainer.model) == 0
 
 
 class _ForwardRecorder:

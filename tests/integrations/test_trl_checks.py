@@ -13,7 +13,7 @@ trl = pytest.importorskip("trl", minversion="1.12")
 
 from advsweep.errors import BatchError, ConfigError  # noqa: E402
 from advsweep.integrations.trl import EstimatorGRPOTrainer  # noqa: E402
-from advsweep.integrations.trl_checks import _largest_dropout, check_saves  # noqa: E402
+from advsweep.integrations.trl_checks import check_saves, largest_dropout  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -91,9 +91,9 @@ def test_dropout_is_refused_where_numbers_of_the_policy_are_read(make: Trainers)
     message = r"estimator 'fade' reads token_entropy.* dropout of 0\.25 .* expected True, got False"
     with pytest.raises(ConfigError, match=f"disable_dropout: {message}"):
         make("fade", model_init_kwargs=dropout)
-    assert _largest_dropout(make("grpo", model_init_kwargs=dropout).model) == 0.25
+    assert largest_dropout(make("grpo", model_init_kwargs=dropout).model) == 0.25
     trainer = make("fade", model_init_kwargs=dropout, disable_dropout=True)
-    assert _largest_dropout(trainer.model) == 0
+    assert largest_dropout(trainer.model) == 0
 
 
 def test_infinite_rewards_are_refused_in_the_words_of_trl(make: Trainers) -> None:
