@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from advsweep.components import leaves, option
 from advsweep.errors import ConfigError
 from advsweep.local_files import make_private_folder, outside_working_folder
+from advsweep.printable import redacted
 from advsweep.store import Status
 from advsweep.sweep.tracking import base
 
@@ -80,7 +81,7 @@ class MlflowTracking(base.Tracking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.uri is not None and "@" in urlsplit(self.uri).netloc:
+        if self.uri is not None and "@" in _split_address(self.uri).netloc:
             raise ConfigError(
                 "tracking.uri: expected an address without a user or password; set "
                 "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_URI"
@@ -105,11 +106,11 @@ class MlflowTracking(base.Tracking):
             ConfigError: it is not, or none does.
         """
         address = self.address(Path())
-        parts = urlsplit(address)
+        parts = _split_address(address)
         if parts.scheme in _FOLDERS and os.environ.get("MLFLOW_ALLOW_FILE_STORE") != "true":
             raise ConfigError(
                 f"tracking.uri: expected a server (http://...) or a database (sqlite:///FILE), got "
-                f"'{address}': MLflow writes to no plain folders any more"
+                f"'{redacted(address)}': MLflow writes to no plain folders any more"
             )
         if parts.scheme == "sqlite" and re.search("[?#%]", address):
             raise ConfigError(f"tracking.uri: expected a path without ?, # and %, got '{address}'")
@@ -139,6 +140,21 @@ class MlflowTracking(base.Tracking):
         return MlflowTrack(client, experiment_id, self.tags, record)
 
 
+def _split_address(address: str) -> SplitResult:
+    """Return the parts of an address.
+
+    Raises:
+        ConfigError: it is not a URL. The address may hold a password and is not quoted.
+    """
+    try:
+        return urlsplit(address)
+    except ValueError:
+        raise ConfigError(
+            "tracking.uri: expected a URL such as http://HOST:5000 or sqlite:///FILE, got a text "
+            "that is none; look at its brackets and letters"
+        ) from None
+
+
 def _check_server(address: str) -> None:
     """Check that something answers at an address.
 
@@ -147,7 +163,7 @@ def _check_server(address: str) -> None:
     """
     import requests
 
-    parts = urlsplit(address)
+    parts = _split_address(address)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     try:
         requests.head(address, timeout=_ANSWER_SECONDS)
@@ -158,7 +174,7 @@ def _check_server(address: str) -> None:
     except requests.exceptions.ConnectionError:
         reason = "nobody answers there"
     except requests.exceptions.RequestException as error:
-        reason = str(error)
+        reason = redacted(str(error))
     else:
         return
     raise ConfigError(

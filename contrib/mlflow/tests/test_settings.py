@@ -60,11 +60,24 @@ def test_a_password_is_no_field(uri):
         ("file:///tmp/mlruns", "a database (sqlite:///FILE)"),
         ("mlruns", "a database (sqlite:///FILE)"),
         ("sqlite:///a?b.db", "a path without"),
+        ("http://[::1", "expected a URL such as http://HOST:5000"),
     ],
 )
 def test_an_address_that_mlflow_does_not_write_to_is_refused(uri, words):
     with pytest.raises(ConfigError, match=re.escape(words)):
         MlflowTracking(uri=uri).check()
+
+
+@pytest.mark.security
+@pytest.mark.parametrize(
+    "uri",
+    ["http://me:secret@", "http://me:secret@[::1", "http://me:secret@h\u2100", "//me:secret@h"],
+)
+def test_a_broken_address_of_the_environment_is_refused_without_its_password(uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(ConfigError, match=r"tracking\.uri: expected") as refused:
+        MlflowTracking().check()
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.security
