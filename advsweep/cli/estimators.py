@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from advsweep.bounds import LARGEST, is_bounded
+from advsweep.brackets import split_outside_brackets
 from advsweep.cli.catalogue import held
 from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
 from advsweep.components import Component, parameters
@@ -66,14 +67,8 @@ _CURVE = tuple(percent / 100 for percent in range(1, 100))
 
 def split(text: str, separators: str) -> list[str]:
     """Split at separators outside brackets and drop empty parts."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        if character in separators and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
+    parts = [part.strip() for part in split_outside_brackets(text, separators)]
+    return [part for part in parts if part]
 
 
 def build_named(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from advsweep.brackets import split_outside_brackets
 from advsweep.config.groups import conf_directory
 from advsweep.config.hydra_private import override_parser
 from advsweep.errors import ConfigError
@@ -73,15 +74,8 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
 
 def written_values(override: Override) -> tuple[str, ...]:
     """Return the values of a list such as `a,b` as they were typed; empty for other overrides."""
-    right = override.text.partition("=")[2]
-    parts = [""]
-    depth = 0
-    for character in right:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
+    _, _, written = override.text.partition("=")
+    parts = split_outside_brackets(written)
     # A comma in quotes is not told apart.
     return tuple(parts) if override.swept and len(parts) == len(override.values) else ()
 

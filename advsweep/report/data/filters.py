@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from advsweep.brackets import split_outside_brackets
 from advsweep.errors import ConfigError
 from advsweep.report.data.keys import HASH_KEY, MISSING
 
@@ -101,14 +102,7 @@ def split_list(text: str) -> list[str]:
     >>> split_list("pass@1[gsm8k,level=3],seed")
     ['pass@1[gsm8k,level=3]', 'seed']
     """
-    items, depth = [""], 0
-    for character in text:
-        depth += (character in "[{(") - (character in "]})")
-        if character == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += character
-    return [item.strip() for item in items]
+    return [item.strip() for item in split_outside_brackets(text)]
 
 
 def describe_filters(filters: Sequence[Filter]) -> str:
