@@ -50,6 +50,7 @@ _PAUSE_SECONDS = 0.01
 # `struct flock`: type, whence, start, length and process. Python's own `fcntl.lockf` makes locks
 # of a process, which a child would not inherit.
 _FLOCK = "hhqqi"
+_LAST_BYTE = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,15 +135,19 @@ class LockFile:
     def end_of_lock(self, start: int, length: int) -> int | None:
         """Return the first byte behind another file's lock on some bytes; None without one."""
         lock = _lock_in(self.descriptor, start, length)
-        return None if lock is None else sum(lock)
+        if lock is None:
+            return None
+        begin, size = lock
+        return begin + size
 
     def write_record(self, start: int, holder: Holder) -> None:
-        """Say whose a locked byte is."""
+        """Say whose a locked byte is; a file that is full or cannot grow is no error."""
         named = replace(holder, sweep=holder.sweep[:_NAME_CHARACTERS])
         text = json.dumps(asdict(named), ensure_ascii=False).encode(errors="replace")
         if len(text) > _RECORD_BYTES:
             text = json.dumps(asdict(replace(holder, sweep=""))).encode()
-        os.pwrite(self.descriptor, text.ljust(_RECORD_BYTES), _RECORDS + start * _RECORD_BYTES)
+        with contextlib.suppress(OSError):
+            os.pwrite(self.descriptor, text.ljust(_RECORD_BYTES), _RECORDS + start * _RECORD_BYTES)
 
     def close(self) -> None:
         """Close this process's descriptor; children may still have the file."""
@@ -273,8 +278,8 @@ def _open_to_write(name: str) -> int:
         try:
             with _open_folder() as folder:
                 return _open_or_make(folder, name)
-        except (FileNotFoundError, PermissionError) as refused:
-            # Another process makes or removes it at this moment.
+        except (FileNotFoundError, PermissionError, BlockingIOError) as refused:
+            # Another process makes it, removes it or is about to remove it at this moment.
             error = refused
             time.sleep(_PAUSE_SECONDS)
         except OSError as refused:
@@ -302,20 +307,29 @@ def _open_or_make(folder: int, name: str) -> int:
         descriptor = os.open(name, options | os.O_CREAT | os.O_EXCL, FILE_MODE, dir_fd=folder)
         is_shared = os.fstat(folder).st_mode & stat.S_IWOTH
         os.fchmod(descriptor, _SHARED_FILE_MODE if is_shared else FILE_MODE)
+    try:
+        _check_file(folder, name, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_file(folder: int, name: str, descriptor: int) -> None:
+    """Check that an open file may have locks, and keep it from being removed.
+
+    Raises:
+        ConfigError: it is a special file or a link.
+        FileNotFoundError: it has been removed.
+        BlockingIOError: another process is about to remove it.
+    """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        os.close(descriptor)
         raise ConfigError(
             f"{_folder_path() / name}: expected a file for locks, got a special file or a link; "
             f"remove it, or name a folder with {RUNTIME_VARIABLE}=DIR"
         )
     # systemd-tmpfiles removes old files of /tmp, except those with such a lock.
     fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    try:
-        is_same = os.stat(name, dir_fd=folder).st_ino == status.st_ino
-    except FileNotFoundError:
-        is_same = False
-    if not is_same:
-        os.close(descriptor)
+    if os.stat(name, dir_fd=folder).st_ino != status.st_ino:
         raise FileNotFoundError(name)
-    return descriptor

@@ -244,3 +244,11 @@ def test_a_record_of_anybody_is_only_read(text):
     assert reserved_gpu("GPU-8")[0].holder.describe() == "a process without a record"
     os.pwrite(file.descriptor, text.ljust(256), 1 << 16)
     assert reserved_gpu("GPU-8")[0].holder.describe() == "a process without a record"
+
+
+def test_a_lock_without_an_end_leaves_nothing_and_stops_nobody():
+    """As `fcntl.lockf` makes it, which any program may call on these files."""
+    file = LockFile("GPU-9")
+    assert file.lock(0, 0)
+    assert not Reservation().add("GPU-9", 0.5)
+    assert [part.what for part in all_reserved()] == ["GPU-9"]
