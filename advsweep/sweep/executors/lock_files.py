@@ -173,6 +173,7 @@ def locked_parts(path: Path, size: int, *, single: bool) -> Iterator[tuple[int, 
                 start += 1
                 continue
             begin, length = (start, 1) if single else lock
+            length = min(length, size - begin)
             yield begin, length, _read_record(descriptor, begin)
             start = begin + length
 
@@ -206,7 +207,10 @@ def _lock_in(descriptor: int, start: int, length: int) -> tuple[int, int] | None
     request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
     answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
     kind, _, begin, size, _ = struct.unpack(_FLOCK, answer)
-    return None if kind == fcntl.F_UNLCK else (begin, size)
+    if kind == fcntl.F_UNLCK:
+        return None
+    # The kernel says 0 of a lock without an end, as `lockf` in any program makes it.
+    return begin, size or _LAST_BYTE - begin
 
 
 def _read_record(descriptor: int, start: int) -> Holder:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -194,3 +196,31 @@ def test_records_fit_beside_each_other():
         assert file.lock(core)
         file.write_record(core, holder)
     assert [(part.what, part.holder.pid) for part in all_reserved()] == [("2 cores", 2**31)]
+
+
+def test_a_file_that_is_about_to_be_removed_is_tried_again(monkeypatch):
+    """By systemd-tmpfiles, which holds this lock meanwhile."""
+    LockFile("cores").close()
+    [path] = lock_files.lock_files()
+    opened = len(os.listdir("/proc/self/fd"))
+    with path.open() as remover:
+        fcntl.flock(remover, fcntl.LOCK_EX)
+        monkeypatch.setattr(lock_files.time, "sleep", lambda _: fcntl.flock(remover, fcntl.LOCK_UN))
+        file = LockFile("cores")
+    file.close()
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
+def test_a_full_disk_stops_no_run():
+    pool = CorePool()
+    cores = take(pool)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        pool.describe(cores, Holder.current(pid=7, run=8, sweep="demo"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+    [part] = all_reserved()
+    assert part.holder.describe() == "a process without a record"
