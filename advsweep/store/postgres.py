@@ -173,6 +173,11 @@ def _begin(connection: Connection, settings: str) -> None:
         # It broke while nobody used it, as when the server was restarted.
         connection.invalidate(error)
         raise DBAPIError(None, None, error) from error
+    except BaseException as interruption:
+        # A signal came before the answer, which the next user of the connection would take for
+        # its own.
+        connection.invalidate(interruption)
+        raise
 
 
 class _Connector:

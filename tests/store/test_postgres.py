@@ -192,3 +192,22 @@ def test_a_full_server_is_waited_for(postgres_server, postgres_url, new_run):
     finally:
         postgres_server.ask(database, "DROP OWNED BY guest")
         postgres_server.ask("postgres", "DROP ROLE guest")
+
+
+def test_a_stop_while_a_transaction_begins_leaves_no_answer_behind(
+    postgres_url, new_run, monkeypatch
+):
+    from pg8000.core import CoreConnection  # with an extra
+
+    with open_store(postgres_url) as store:
+        [run_id] = store.runs.add([new_run()])
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            # The statement is sent by then.
+            patch.setattr(CoreConnection, "handle_messages", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                store.runs.select()
+        assert [run.id for run in store.runs.select()] == [run_id]
