@@ -321,7 +321,9 @@ class CorePool:
 
 def reserved_gpu(device: str) -> list[Reserved]:
     """Return who has shares of a GPU."""
-    return [part for part in all_reserved() if part.resource == _file_name(device)]
+    name = _file_name(device)
+    # Of all files, that of the cores takes the longest to read.
+    return [part for path in lock_files() if path.stem == name for part in _reserved_shares(path)]
 
 
 def all_reserved() -> list[Reserved]:
@@ -333,10 +335,15 @@ def all_reserved() -> list[Reserved]:
     for path in lock_files():
         if path.stem == _CORES:
             cores = _reserved_cores(path)
-            continue
-        for _, length, holder in locked_parts(path, _WHOLE, single=False):
-            parts.append(Reserved(path.stem, length / _WHOLE, holder))
+        else:
+            parts += _reserved_shares(path)
     return [*parts, *cores]
+
+
+def _reserved_shares(path: Path) -> list[Reserved]:
+    """Return who has shares of the GPU of a file."""
+    parts = locked_parts(path, _WHOLE, single=False)
+    return [Reserved(path.stem, length / _WHOLE, holder) for _, length, holder in parts]
 
 
 def _reserved_cores(path: Path) -> list[Reserved]:
