@@ -242,7 +242,7 @@ class PulledRuns:
         while True:
             if self.probation.has_failed:
                 return
-            claimed = self._claim() if self.probation.has_room else None
+            claimed = self._claim()
             if claimed is None:
                 now = time.monotonic()
                 if idle_since is None and is_idle():
@@ -271,7 +271,9 @@ class PulledRuns:
         # Other processes may add, lose or interrupt runs until the next attempt.
         self._next_claim = now + STORE_SECONDS
         if self.claimed is None:
-            self._claim_next()
+            # Asked only now, as it reads the store, too.
+            if self.probation.has_room:
+                self._claim_next()
         # It waits until the runs with other resources have ended.
         elif self._store.leases.renew([self.claimed.run_id]):
             self.claimed = None
