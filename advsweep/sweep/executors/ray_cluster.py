@@ -77,10 +77,10 @@ class Cluster:
 
     def leave(self) -> None:
         """Leave the cluster that `join` has joined; end it and remove its files if it is own."""
-        if not self._has_joined:
-            return
-        self._has_joined = False
-        sys.modules["ray"].shutdown()
+        if self._has_joined:
+            self._has_joined = False
+            sys.modules["ray"].shutdown()
+        # Also one that failed to start has its folder.
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
