@@ -184,11 +184,16 @@ def end_with_parent(parent: int) -> None:
 
 
 def fork() -> int:
-    """Fork like `os.fork`; the child ends with this process."""
+    """Fork like `os.fork`; the child ends with this process, or at once where it cannot ask to."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        end_with_parent(parent)
+        try:
+            end_with_parent(parent)
+        except OSError as error:
+            # An exception here would let the child continue the code of its parent.
+            os.write(2, f"{error}\n".encode())
+            os._exit(1)
     return pid
 
 

@@ -599,3 +599,23 @@ open({str(pid_file)!r}, "w").write(str(os.getsid(0)))
     while set(_states(session)) - {"Z"} and time.monotonic() < deadline:
         time.sleep(0.02)
     assert set(_states(session)) <= {"Z"}
+
+
+def test_a_child_that_cannot_ask_to_end_with_its_parent_ends_at_once():
+    code = """
+import os
+from advsweep.tasks.verifiers import isolation
+
+def refuse(*_):
+    raise OSError(1, "refused")
+
+isolation._prctl = refuse
+try:
+    status = os.waitpid(isolation.fork(), 0)[1]
+finally:
+    os.write(1, b"went on\\n")
+assert os.waitstatus_to_exitcode(status) == 1
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert process.stdout == b"went on\n"
+    assert b"refused" in process.stderr
