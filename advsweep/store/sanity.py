@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 # A run learned hardly anything if a smaller share of its groups has an advantage.
 FEW = 0.01
 
-# Answers that the token limit cuts off are the cause if there are at least as many.
-MOST_CUT_OFF = 0.5
+# If the token limit cut off at least this share of the answers, that is the cause.
+MANY_CUT_OFF = 0.5
 
-# Fewer weights with a gradient that a first step changes are a fault of their type or the rate.
-MOST_UNCHANGED = 0.5
+# If the first step changed a smaller share of the weights that had a gradient, their type or the
+# learning rate is the cause.
+FEW_CHANGED = 0.5
 
 EARLY_STEPS = 10
 # Runs with at least this share in their early steps learned something.
@@ -63,7 +64,7 @@ def _find_rounded_updates(store: Store, run_ids: Sequence[int]) -> dict[int, str
             "larger optimizer.lr, or weights of more bits"
         )
         for run_id, share in changed.items()
-        if share < MOST_UNCHANGED
+        if share < FEW_CHANGED
     }
 
 
@@ -83,7 +84,7 @@ def _find_no_advantages(store: Store, run_ids: Sequence[int]) -> dict[int, str]:
     reasons = {}
     for run_id, share in few.items():
         how_much = "hardly anything" if share else "nothing"
-        if cut_off.get(run_id, 0.0) >= MOST_CUT_OFF:
+        if cut_off.get(run_id, 0.0) >= MANY_CUT_OFF:
             reasons[run_id] = (
                 f"{how_much} was learned: the token limit cut off {cut_off[run_id]:.0%} of the "
                 "answers; try a larger generation.max_tokens or, if the model's end marks are not "
