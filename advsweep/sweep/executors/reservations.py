@@ -172,6 +172,10 @@ class Turns:
             self._file.unlock(self._waiting)
         self._waiting = None
 
+    def close(self) -> None:
+        """Leave the turns to others."""
+        self._file.close()
+
 
 def _lock_any(file: LockFile, first: int) -> int | None:
     """Lock one of the bytes for commands; return which, None if all are taken."""
@@ -185,7 +189,6 @@ class GpuTurns:
     """The turns of this command at each of its GPUs."""
 
     def __init__(self) -> None:
-        self._files: dict[str, LockFile] = {}
         self._turns: dict[str, Turns] = {}
 
     def of(self, device: str) -> Turns | None:
@@ -197,15 +200,13 @@ class GpuTurns:
         if not has_locks():
             return None
         if device not in self._turns:
-            file = self._files[device] = LockFile(_file_name(device))
-            self._turns[device] = Turns(file)
+            self._turns[device] = Turns(LockFile(_file_name(device)))
         return self._turns[device]
 
     def close(self) -> None:
         """Leave the turns to others."""
-        for file in self._files.values():
-            file.close()
-        self._files = {}
+        for turns in self._turns.values():
+            turns.close()
         self._turns = {}
 
 
