@@ -6,7 +6,7 @@ import re
 
 from advsweep.errors import ConfigError
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)([KMGT])(?:i?B)?", re.ASCII | re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:

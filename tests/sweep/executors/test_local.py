@@ -240,6 +240,9 @@ def test_a_gpu_that_vanishes_is_a_fault_of_the_machine(
         (["resources.memory=8"], "resources.memory: expected a size above 0 with its unit, such"),
         (["resources.memory=lots"], "resources.memory: expected a size above 0 with its unit, su"),
         (["resources.memory=0G"], "resources.memory: expected a size above 0 with its unit, such"),
+        # The sign of Kelvin, which Python takes for a K in another case.
+        (["resources.memory='8\u212a'"], "resources.memory: expected a size above 0 with its unit"),
+        ([f"resources.memory={'9' * 400}G"], "resources.memory: expected a size above 0 with its"),
         (["resources.memory=900T"], "resources.memory: expected at most "),
         (["resources.memory=1G", "executor=debug"], "resources.memory: executor 'debug' cannot"),
         (["resources.cpus=100000"], f"resources.cpus: expected at most {len(CORES)}, the cores"),
