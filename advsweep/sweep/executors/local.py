@@ -187,7 +187,9 @@ class LocalExecutor(Executor):
             self._short_since = self._short_since or now
             self._say_once("few", self._gpus_missing)
             if is_idle and now - self._short_since > GONE_SECONDS:
-                raise ConfigError(f"{self._gpus_missing()} for {GONE_SECONDS / 60:g} minutes")
+                raise ConfigError(
+                    f"{self._gpus_missing()}; none came back within {GONE_SECONDS / 60:g} minutes"
+                )
             return
         self._short_since = None
         self._say_once("gpus", self._gpus_in_use)

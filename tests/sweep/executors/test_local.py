@@ -227,7 +227,9 @@ def test_a_gpu_that_vanishes_is_a_fault_of_the_machine(
     with pytest.warns(AdvsweepWarning, match="lists 1 GPU, and a run needs 2; waiting"):
         assert local.start(job(2)) is None
     monkeypatch.setattr("advsweep.sweep.executors.local.GONE_SECONDS", 0.0)
-    with pytest.raises(ConfigError, match="lists 1 GPU, and a run needs 2 for 0 minutes"):
+    with pytest.raises(
+        ConfigError, match="lists 1 GPU, and a run needs 2; none came back within 0 minutes"
+    ):
         local.start(job(2))
 
 
