@@ -260,12 +260,13 @@ class ReservedHandle(Handle):
 
     Attributes:
         give_back: called at the end, once.
-        find_fault: returns why the machine is to blame for a failure; empty if it is not.
+        find_fault: returns why the machine is to blame for a failure, empty if it is not; None:
+            the machine is never to blame.
     """
 
     worker: ProcessHandle
     give_back: Callable[[], None]
-    find_fault: Callable[[], str] = str
+    find_fault: Callable[[], str] | None = None
     code: int | None = None
 
     def pid(self) -> int | None:
@@ -288,4 +289,4 @@ class ReservedHandle(Handle):
             self.worker.kill()
 
     def machine_fault(self) -> str:
-        return self.find_fault()
+        return "" if self.find_fault is None else self.find_fault()
