@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, StoreError
 from advsweep.packages import extra_command
-from advsweep.printable import printable, printable_line, printable_values
+from advsweep.printable import printable, printable_line, printable_values, redacted
 from advsweep.store import Status
 from advsweep.sweep.events import Event, EventKind, RunEvent
 
@@ -300,9 +300,12 @@ def last_scores(evaluations: Sequence[EvaluationRecord]) -> dict[str, float]:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return the first line of a tracker's error: some of them span pages."""
+    """Return the first line of a tracker's error: some of them span pages.
+
+    Passwords are masked: MLflow's client quotes the address of its server.
+    """
     first, _, _ = str(error).partition("\n")
-    return f"{type(error).__name__}: {first.rstrip('.')}"
+    return f"{type(error).__name__}: {redacted(first.rstrip('.'))}"
 
 
 @contextmanager

@@ -49,6 +49,8 @@ class Odd(Tracking):
             RELEASED.wait()
         if self.how == "raises":
             raise RuntimeError("no such server")
+        if self.how == "quotes":
+            raise RuntimeError("no answer from http://me:secret@host/api")
         if self.how == "exits":
             raise SystemExit(3)
         return OddTrack(record.id)
@@ -137,6 +139,17 @@ def test_sync_sends_runs_at_an_end_those_without_a_step_too(store, new_run):
     assert ends == [(done, Status.DONE), (failed, Status.FAILED)]
 
 
+@pytest.mark.security
+def test_sync_tells_an_error_without_the_password_in_it(store, new_run):
+    [run_id] = store.runs.add([new_run()])
+    assert store.leases.claim(run_id, Owner.current())
+    store.leases.finish(run_id, Status.DONE)
+    synced = sync(store, store.runs.select(ids=[run_id]), Odd(how="quotes"))
+    assert list(synced) == [
+        (run_id, "failed", "RuntimeError: no answer from http://me:***@host/api")
+    ]
+
+
 def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store, new_run):
     ids = store.runs.add([new_run(seed=seed) for seed in range(MAX_FAILURES + 2)])
     for run_id in ids:
@@ -205,6 +218,7 @@ def test_a_tracker_gets_every_step_and_every_end(plan, store):
     [
         ("hangs", 0.5, "not all was sent within 0.5 s"),
         ("raises", 200, "RuntimeError: no such server"),
+        ("quotes", 200, "RuntimeError: no answer from http://me:***@host/api;"),
         ("exits", 200, "SystemExit: 3"),
     ],
 )
