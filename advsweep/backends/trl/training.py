@@ -154,8 +154,12 @@ class Training:
         """Start the loop; call this once, before the first update."""
         if self.trainer.meter:
             self.trainer.meter.begin()
-        if self._loop is None:
-            return
+        # The others wait here for the first process's evaluations. In the first step they would
+        # wait in torch.distributed, which gives up after 10 minutes on GPUs.
+        self.ranks.from_first(self._begin_loop)
+
+    def _begin_loop(self) -> None:
+        assert self._loop is not None
         self._loop.begin()
         if self._loop.start == 0:
             # As the training samples; a resumed run has the rate in its checkpoint.

@@ -1,6 +1,7 @@
 """Runs that several processes train together, on the CPU with gloo."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -8,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from advsweep.backends.trl.ranks import HelperFailure, Ranks
+from advsweep.backends.trl.training import Training
 from advsweep.errors import ConfigError, NoMemoryError, ProcessKilledError, TrainingError
 from advsweep.failures import Failure, classify
 
@@ -105,6 +108,17 @@ def test_a_run_that_other_processes_cannot_build(parity_run, train, tmp_path):
     run = parity_run(backend={**WHOLE, "processes": 2})
     with pytest.raises(ConfigError, match=r"^task: no task is called 'parity'"):
         train(run, tmp_path)
+
+
+def test_helpers_wait_for_the_evaluation_before_the_first_step():
+    first, helper = multiprocessing.Pipe()
+    training = Training.__new__(Training)
+    training.ranks = Ranks(1, 2, [helper])
+    training.trainer = SimpleNamespace(meter=None)
+    training._loop = None
+    first.send_bytes(pickle.dumps(None))
+    training.begin()
+    assert not helper.poll()
 
 
 TRAINS_FOR_EVER = """
