@@ -174,14 +174,15 @@ class Training:
         if trainer.state.global_step % self.layout.updates:
             return False
         step = trainer.steps_done
-        if self.run.rollout.renews_reference(step):
-            self._reference.renew(trainer.accelerator.unwrap_model(trainer.model_wrapped))
         # The others wait for the first process's evaluation and checkpoint.
         return self.ranks.from_first(lambda: self._end_step(step))
 
     def _end_step(self, step: int) -> bool:
         assert self._loop is not None
-        return self._loop.end_step(step, self.trainer.step_metrics())
+        trainer = self.trainer
+        if self.run.rollout.renews_reference(step):
+            self._reference.renew(trainer.accelerator.unwrap_model(trainer.model_wrapped))
+        return self._loop.end_step(step, trainer.step_metrics())
 
     def _settings(self) -> GRPOConfig:
         run = self.run
@@ -317,7 +318,8 @@ class Training:
             self.trainer.base_rate = json.loads(rate)
         if self.trainer.meter and (folder / _CHANGE_FILE).exists():
             self.trainer.meter.restore(safetensors.torch.load_file(str(folder / _CHANGE_FILE)))
-        self._reference.restore(folder / _REFERENCE_FILE)
+        if self.ranks.is_first:
+            self._reference.restore(folder / _REFERENCE_FILE)
 
 
 class _AroundSteps(TrainerCallback):  # type: ignore[misc]

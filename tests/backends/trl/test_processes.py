@@ -94,8 +94,13 @@ def test_two_processes_train_as_one_though_one_is_killed(pair, train, tmp_path):
             "objective": {"name": "clipped", "kl_coef": 0.05, "top_entropy_quantile": 0.5},
             "backend": {"inner_epochs": 2, "entropy_change": True, "skip_zero_advantages": False},
         },
+        # The first process has the reference, which it renews after each step.
+        {
+            "estimator": {"name": "aapo"},
+            "rollout": {"name": "reference", "update_every": 1, "on": "verdict"},
+        },
     ],
-    ids=["memory", "batch"],
+    ids=["memory", "batch", "reference"],
 )
 def test_what_needs_all_groups_has_them(pair, train, tmp_path, changes):
     alone, together = pair(steps=2, **changes)
