@@ -195,11 +195,7 @@ class Helpers:
         return self._first_failed.failure()
 
     def wait(self) -> None:
-        """Let the helpers end after the last step.
-
-        Raises:
-            AdvsweepError: one of them has failed.
-        """
+        """Let the helpers end after the last step; the run is complete even if one fails then."""
         for helper in self._helpers:
             with suppress(subprocess.TimeoutExpired):
                 helper.process.wait(_END_SECONDS)
