@@ -17,7 +17,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.base import Run, StackMember
 from advsweep.backends.build import build_run
-from advsweep.tasks.base import Sampler
+from advsweep.backends.reporter import SilentReporter
 
 PROMPTS, BEHAVIOURS = 64, 256
 ABILITIES = (-1.9, -0.2, 0.0, 1.2, 1.5)
@@ -40,27 +40,6 @@ SEEDS = range(3)
 REPEATS = 5
 STEPS = 300
 WARM_UP = 10
-
-
-class Silent:
-    """A reporter that discards everything."""
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
-
-    def evaluate(self, step: int, sampler: Sampler) -> None: ...
-
-    def checkpoint(self, step: int, path: Path) -> None: ...
-
-    def pruned(self, path: Path) -> None: ...
-
-    def resumed(self, step: int) -> None: ...
-
-    def stop_requested(self) -> bool:
-        return False
-
-    def log(self, message: str) -> None: ...
-
-    def progress(self, stage: str, done: int, total: int) -> None: ...
 
 
 def make_run(
@@ -114,7 +93,9 @@ def train(together: Sequence[Sequence[Run]]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
         for stack in together:
-            members = [StackMember(run, Path(folder) / run.identity, Silent()) for run in stack]
+            members = [
+                StackMember(run, Path(folder) / run.identity, SilentReporter()) for run in stack
+            ]
             stack[0].backend.train_together(members)
         return time.process_time() - started
 

@@ -33,7 +33,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from transformers import AutoConfig, AutoTokenizer, TrainerCallback
 from advsweep.backends import training_loop
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
+from advsweep.backends.reporter import SilentReporter
 from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.backends.tiny.weights import export_folder
 from advsweep.backends.trl import trainer as our_trainer
@@ -175,21 +176,14 @@ class Clocks:
         self._present.clear()
 
 
-class StepReporter:
+class StepReporter(SilentReporter):
     """A reporter that handles only the ends of steps."""
 
     def __init__(self, end_step: Callable[[], None]) -> None:
         self._end_step = end_step
 
-    def metrics(self, *_: Any) -> None:
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._end_step()
-
-    def ignore(self, *_: Any) -> None: ...
-
-    evaluate = checkpoint = pruned = resumed = progress = log = ignore
-
-    def stop_requested(self) -> bool:
-        return False
 
 
 class StepCallback(TrainerCallback):  # type: ignore[misc]

@@ -63,3 +63,26 @@ class Reporter(Protocol):
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Report the progress of a stage that is not a training step, such as pretraining."""
+
+
+class SilentReporter:
+    """A `Reporter` that reports nothing and never asks to stop."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def evaluate(self, step: int, sampler: Sampler) -> None: ...
+
+    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None: ...
+
+    def checkpoint(self, step: int, path: Path) -> None: ...
+
+    def pruned(self, path: Path) -> None: ...
+
+    def resumed(self, step: int) -> None: ...
+
+    def stop_requested(self) -> bool:
+        return False
+
+    def log(self, message: str) -> None: ...
+
+    def progress(self, stage: str, done: int, total: int) -> None: ...

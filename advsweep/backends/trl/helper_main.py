@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -18,37 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from advsweep.backends.reporter import SilentReporter
 from advsweep.backends.trl.ranks import Ranks
 from advsweep.errors import AdvsweepError, ConfigError
 from advsweep.tasks.verifiers.isolation import end_with_parent
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.backends.reporter import CountedProblem
-    from advsweep.tasks.base import Sampler
-
-
-class SilentReporter:
-    """A `Reporter` that reports nothing: the first process of the run does."""
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
-
-    def evaluate(self, step: int, sampler: Sampler) -> None: ...
-
-    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None: ...
-
-    def checkpoint(self, step: int, path: Path) -> None: ...
-
-    def pruned(self, path: Path) -> None: ...
-
-    def resumed(self, step: int) -> None: ...
-
-    def stop_requested(self) -> bool:
-        return False
-
-    def log(self, message: str) -> None: ...
-
-    def progress(self, stage: str, done: int, total: int) -> None: ...
 
 
 def main() -> int:
@@ -97,6 +73,7 @@ def _train(order: Mapping[str, Any], ranks: Ranks) -> None:
     torch.set_num_threads(run.backend.threads)
     from advsweep.backends.trl import training
 
+    # The first process reports.
     training.train(run, run.backend, Path(order["directory"]), SilentReporter(), ranks)
 
 

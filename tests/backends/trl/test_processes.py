@@ -130,7 +130,7 @@ TRAINS_FOR_EVER = """
 import json, sys
 from pathlib import Path
 from advsweep.backends.build import build_run
-from advsweep.backends.trl.helper_main import SilentReporter
+from advsweep.backends.reporter import SilentReporter
 
 class Reporter(SilentReporter):
     def metrics(self, step, values):
