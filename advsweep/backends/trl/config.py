@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _SAMPLED_BYTES = 1 << 16
 
-# Problems of a split whose prompts are looked at before a training.
-SAMPLED_PROBLEMS = 100
-
 
 class Dtype(Enum):
     """The type of weights that are not trained."""

@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jinja2 import TemplateError
 
-from advsweep.backends.step_changes import evenly_spaced
-from advsweep.backends.trl.config import SAMPLED_PROBLEMS, HfModel
+from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.positions import needs_positions
 from advsweep.backends.trl.sampling import encode, is_chat
+from advsweep.backends.trl.tokenizer_file import sample_problems
 from advsweep.errors import ConfigError, first_of
-from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
-    from advsweep.tasks.base import Problem, Task
+    from advsweep.tasks.base import Task
 
 # Marks that templates write for single tokens, such as <|im_start|>.
 _MARK = re.compile(r"<\|[^<>|\s]+\|>")
@@ -111,7 +109,7 @@ class Checkpoint:
 
     def _check_lengths(self, task: Task, tokens: int) -> list[str]:
         try:
-            prompts = encode(_some_problems(task), self.model, self.tokenizer)
+            prompts = encode(sample_problems(task), self.model, self.tokenizer)
         except TemplateError as error:
             raise self._refused(error) from error
         config = self.loaded.config.get_text_config()
@@ -155,11 +153,3 @@ class Checkpoint:
 def _letters(text: str) -> str:
     """Return a text without what tokenizers may change of it: spaces, case, forms of a letter."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _some_problems(task: Task) -> list[Problem]:
-    held_out = task.problems(Split.HELD_OUT)
-    problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED_PROBLEMS)]
-    if task.can_train:
-        problems += task.draw(SAMPLED_PROBLEMS, np.random.default_rng(0))
-    return problems

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from advsweep.backends.step_changes import evenly_spaced
-from advsweep.backends.trl.config import SAMPLED_PROBLEMS
 from advsweep.errors import first_of
 from advsweep.printable import printable_line
 from advsweep.tasks.base import Split
@@ -19,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from advsweep.backends.trl.config import HfModel
-    from advsweep.tasks.base import Task
+    from advsweep.tasks.base import Problem, Task
 
 # Words of a tokenizer whose words are single characters.
 _MOST_CHARACTERS = 256
+# Problems of a split whose prompts are looked at.
+_SAMPLED_PROBLEMS = 100
 
 
 class TokenizerFile(NamedTuple):
@@ -67,6 +68,15 @@ def _read(path: Path, size: int, changed: int) -> TokenizerFile:
     return TokenizerFile(special, frozenset(words))
 
 
+def sample_problems(task: Task) -> list[Problem]:
+    """Return some problems of both splits, the same ones each time."""
+    held_out = task.problems(Split.HELD_OUT)
+    problems = [held_out[row] for row in evenly_spaced(len(held_out), _SAMPLED_PROBLEMS)]
+    if task.can_train:
+        problems += task.draw(_SAMPLED_PROBLEMS, np.random.default_rng(0))
+    return problems
+
+
 def describe_special_tokens(model: HfModel, wanted: Mapping[str, Sequence[str]]) -> list[str]:
     """Describe the texts that a run looks for in answers and that are special tokens of the model.
 
@@ -101,11 +111,7 @@ def describe_lost_characters(model: HfModel, task: Task) -> list[str]:
     characters = read_tokenizer_file(model.folder).characters
     if not characters:
         return []
-    held_out = task.problems(Split.HELD_OUT)
-    problems = [held_out[row] for row in evenly_spaced(len(held_out), SAMPLED_PROBLEMS)]
-    if task.can_train:
-        problems += task.draw(SAMPLED_PROBLEMS, np.random.default_rng(0))
-    prompts = list(dict.fromkeys(problem.text for problem in problems))
+    prompts = list(dict.fromkeys(problem.text for problem in sample_problems(task)))
     losing = [prompt for prompt in prompts if not characters.issuperset(prompt)]
     if not losing:
         return []
