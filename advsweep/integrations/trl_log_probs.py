@@ -12,6 +12,7 @@ from torch import Tensor
 
 from advsweep.backends.trl.consistency import Bound, Truncation, compared_rows, measure_gap
 from advsweep.backends.trl.generation_defaults import dropped_settings
+from advsweep.backends.trl.loading import without_adapter
 from advsweep.errors import AdvsweepWarning
 from advsweep.integrations.trl_checks import largest_dropout
 
@@ -70,7 +71,7 @@ class LogProbCheck:
             return
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-        whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+        whole = without_adapter(model)
         recorder = _ForwardRecorder(compared_rows(lengths), trainer.temperature)
         hook = whole.register_forward_hook(recorder, with_kwargs=True)
         try:

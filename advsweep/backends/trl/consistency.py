@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from advsweep.backends.step_changes import evenly_spaced
+from advsweep.backends.trl.loading import without_adapter
 from advsweep.backends.trl.padded_rows import PaddedRows
 from advsweep.backends.trl.sampling import log_policy
 from advsweep.backends.trl.steps import Rows, pick_rows, whole_rows
@@ -99,7 +100,7 @@ class Bound:
         """
         if (gap.mean if self.is_rounded else gap.largest) <= self.nats:
             return
-        whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+        whole = without_adapter(model)
         measured = f"{gap.largest:.2g}"
         if self.is_rounded:
             measured = f"{gap.mean:.2g} in the mean and {gap.largest:.2g} at the most"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig, GenerationConfig
 
-from advsweep.backends.trl.loading import NO_CODE, loading
+from advsweep.backends.trl.loading import NO_CODE, loading, without_adapter
 
 if TYPE_CHECKING:
     from advsweep.backends.trl.config import HfModel
@@ -88,7 +88,7 @@ def load_generation_config(model: HfModel) -> GenerationConfig:
 def without_defaults(model: Any) -> Iterator[None]:
     """Make `model.generate` take the settings of its call alone meanwhile."""
     # PEFT reads it from the model that it wraps.
-    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+    whole = without_adapter(model)
     before = whole.generation_config
     whole.generation_config = GenerationConfig()
     try:

@@ -160,6 +160,11 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
     return loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
+def without_adapter(model: Any) -> Any:
+    """Return the model that an adapter of PEFT wraps; a model without one is returned as it is."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def disable_dropout(model: Any) -> None:
     """Set the rates of dropout to 0 that modules keep as numbers.
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from advsweep.backends.trl.loading import without_adapter
+
 if TYPE_CHECKING:
     from jaxtyping import Int
 
@@ -31,7 +33,7 @@ def needs_positions(model: Any) -> bool:
 
     Models that number tokens by the attention mask, or know no positions, take none.
     """
-    whole = model.get_base_model() if hasattr(model, "get_base_model") else model
+    whole = without_adapter(model)
     if "position_ids" not in inspect.signature(whole.forward).parameters:
         return False
     rotary = any("rotary" in type(module).__name__.lower() for module in whole.modules())
