@@ -100,6 +100,22 @@ def stock_training(tmp_path):
     return lambda run, **settings: train_stock(run, tmp_path / "stock", **settings)
 
 
+@pytest.fixture
+def gaps(monkeypatch):
+    """The gaps of log π that trainings measure."""
+    from advsweep.backends.trl import trainer
+
+    measured = []
+    measure = trainer.measure_gap
+
+    def record(*arguments):
+        measured.append(measure(*arguments))
+        return measured[-1]
+
+    monkeypatch.setattr(trainer, "measure_gap", record)
+    return measured
+
+
 # Layers of random models, wide enough in their weights that positions and padding matter.
 _HEADS = {"num_attention_heads": 4}
 _LAYERS = {"hidden_size": 32, "num_hidden_layers": 1, **_HEADS}

@@ -40,20 +40,6 @@ def test_frequencies_by_length_need_positions(random_model):
     assert needs_positions(model)
 
 
-@pytest.fixture
-def gaps(monkeypatch):
-    """The gaps that trainings measure."""
-    measured = []
-
-    def record(*arguments):
-        measured.append(measure(*arguments))
-        return measured[-1]
-
-    measure = trainer_module.measure_gap
-    monkeypatch.setattr(trainer_module, "measure_gap", record)
-    return measured
-
-
 @pytest.mark.parametrize(
     ("kind", "rank"),
     [
@@ -147,7 +133,7 @@ def test_tokens_without_a_number_are_left_out():
     second = torch.tensor([[-1.5, -1.0, -2.0], [-3.0, -1.25, 0.0]])
     mask = torch.tensor([[True, True, True], [True, True, False]])
     assert LogProbGap.between(first, second, mask) == LogProbGap(0.5, 0.1875, 4)
-    assert LogProbGap.between(first, second, ~mask.bool() & False) == LogProbGap(0.0, 0.0, 0)
+    assert LogProbGap.between(first, second, torch.zeros_like(mask)) == LogProbGap(0.0, 0.0, 0)
 
 
 @pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.8, 0), (1.0, 3), (0.6, 5), (1e-6, 0)])

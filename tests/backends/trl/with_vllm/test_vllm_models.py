@@ -5,7 +5,6 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from advsweep.backends.trl import trainer as trainer_module
 from advsweep.backends.trl.config import HfModel, VllmGeneration
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError
@@ -19,20 +18,6 @@ pytestmark = [
 
 LEAKING = {"repetition_penalty": 3.0, "top_k": 2, "min_p": 0.5, "temperature": 0.1}
 THOUGHT = "</think>"
-
-
-@pytest.fixture
-def gaps(monkeypatch):
-    """The gaps that trainings measure."""
-    measured = []
-    measure = trainer_module.measure_gap
-
-    def record(*arguments):
-        measured.append(measure(*arguments))
-        return measured[-1]
-
-    monkeypatch.setattr(trainer_module, "measure_gap", record)
-    return measured
 
 
 @pytest.mark.parametrize("cuts", [{}, {"top_p": 0.7, "top_k": 4, "temperature": 0.8}])
