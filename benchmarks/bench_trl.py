@@ -84,7 +84,7 @@ train_stock: Callable[..., Any] = runpy.run_path(
 
 
 def make_tiny_run(folder: Path, steps: int) -> Run:
-    """Returns TRL's GRPO trainer on an export of the tiny base model."""
+    """Return a run of GRPO, as TRL has it, on an export of the tiny base model."""
     nodes: dict[str, Any] = {
         "estimator": {"name": "grpo", "preset": "trl"},
         "objective": "clipped",
@@ -304,7 +304,7 @@ def write_prompts(file: Path, tokenizer: Any, tokens: int) -> None:
 
 
 def make_model_run(folder: Path, data: Path, answer_tokens: int, share_prompts: Any) -> Run:
-    """Returns TRL's GRPO trainer on a model of transformers, with answers of one length."""
+    """Return a run of GRPO, as TRL has it, on a model of transformers; answers have one length."""
     task = EvenLength(data=str(data), prompt="plain", held_out=4)
     EvenLength.max_completion_length = answer_tokens
     run = build_run(

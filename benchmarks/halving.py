@@ -48,7 +48,7 @@ class Curve:
     Attributes:
         means: [rates], its true pass@1.
         noise: the standard deviation between seeds that rates do not share.
-        spread: that of what a seed adds to all rates.
+        spread: the standard deviation of what a seed adds to all rates.
     """
 
     means: np.ndarray

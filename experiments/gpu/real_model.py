@@ -48,8 +48,8 @@ class Size:
     Attributes:
         overrides: of every sweep.
         seeds: of the study.
-        steps: of its runs, and of those that are timed.
-        share: of the GPU that a run of the study takes, and one that wants it whole.
+        steps, timed_steps: of the study's runs, and of the runs that are timed.
+        share, whole: GPUs of a run of the study, and of a run that wants a whole GPU.
         prompts: overrides for each length of prompts.
     """
 
@@ -178,8 +178,8 @@ def sweep(
     started = []
     for override, suffix in variants or [("", "")]:
         store = f"{name}-{suffix}.db" if suffix else f"{name}.db"
-        given = [*overrides, override] if override else overrides
-        arguments = ["sweep", *given, "--name", name, "--store", store]
+        chosen = [*overrides, override] if override else overrides
+        arguments = ["sweep", *chosen, "--name", name, "--store", store]
         program = subprocess.Popen([sys.executable, *ADVSWEEP, *arguments], cwd=folder)
         started.append(program)
         if variants:
