@@ -178,15 +178,15 @@ class TrlBackend(TrlOptions, Backend):
             ConfigError: there are other GPUs in sight than the run is meant to have.
         """
         gpus = torch.cuda.device_count()
-        given = int(os.environ.get(GPUS_VARIABLE, "1"))
+        assigned = int(os.environ.get(GPUS_VARIABLE, "1"))
         if gpus == 0:
-            if given > 1:
+            if assigned > 1:
                 raise ConfigError(
-                    f"backend: expected {given} GPUs in sight, got none that torch can use; "
+                    f"backend: expected {assigned} GPUs in sight, got none that torch can use; "
                     "install a build of torch for GPUs"
                 )
             return self.processes or 1
-        expected = self.processes or given
+        expected = self.processes or assigned
         if gpus != expected:
             raise ConfigError(
                 f"backend: expected {counted(expected, 'GPU')} in sight, got {gpus}; train on all "

@@ -76,9 +76,9 @@ class Checkpoint:
             return []
         listed = ", ".join(f"{mark} ({pieces} tokens)" for mark, pieces in torn.items())
         return [
-            f"model.prompt: the chat template of {path} writes {listed}, which its tokenizer has "
-            "not as single tokens; set model.prompt=plain, or take the tokenizer that belongs to "
-            "the template"
+            f"model.prompt: the chat template of {path} writes {listed}, which its tokenizer does "
+            "not have as single tokens; set model.prompt=plain, or take the tokenizer that belongs "
+            "to the template"
         ]
 
     def _describe_unknown_end(self, stop: Sequence[str]) -> list[str]:
@@ -100,10 +100,10 @@ class Checkpoint:
         mark = self.tokenizer.decode([end])
         if mark in stop:
             return []
-        known = first_of([self.tokenizer.decode([token]) for token in self.marks], 4)
+        marks = first_of([self.tokenizer.decode([token]) for token in self.marks], 4)
         return [
             f"model.path: the chat template of {self.model.path} ends an answer with {mark}, which "
-            f"ends none here (end marks: {known}): answers may go on to the token limit; set "
+            f"ends none here (end marks: {marks}): answers may go on to the token limit; set "
             f"\"generation.stop=['{mark}']\", or add it to eos_token_id of generation_config.json"
         ]
 
@@ -124,15 +124,15 @@ class Checkpoint:
         longest = max(map(len, prompts))
         if not positions or longest + tokens <= positions:
             return []
-        known = f"{self.model.path} has {positions} positions"
+        limit = f"{self.model.path} has {positions} positions"
         sampled = f"a prompt has {longest} tokens and an answer up to {tokens}"
         if longest >= positions or needs_positions(self.loaded):
             raise ConfigError(
                 f"generation.max_tokens: expected prompts and answers of at most {positions} "
-                f"tokens, as {known}; {sampled}"
+                f"tokens, as {limit}; {sampled}"
             )
         return [
-            f"generation.max_tokens: {known}, and {sampled}: behind the last position its answers "
+            f"generation.max_tokens: {limit}, and {sampled}: behind the last position its answers "
             "are poor; a smaller generation.max_tokens, or shorter prompts, keep within them"
         ]
 

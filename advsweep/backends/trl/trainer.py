@@ -470,17 +470,17 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         objective = self._run.objective
         passes = self._layout.passes
         part = inputs.pop("part")
-        place = part % passes
+        pass_of_update = part % passes
         _, tokens = buffer.shares[part]
         needs_choice = objective.chooses and self._layout.all_passes > 1
-        if place == 0 and needs_choice and tokens > 0:
+        if pass_of_update == 0 and needs_choice and tokens > 0:
             buffer.choices = self._choices(self._buffered_inputs[part : part + passes], part)
         loss_inputs, zero_loss = self._loss_inputs(model, inputs, part)
         if tokens == 0:
             buffer.updates.add({}, zero_loss)
             return zero_loss
         if needs_choice:
-            loss_inputs = replace(loss_inputs, choice=buffer.choices[place])
+            loss_inputs = replace(loss_inputs, choice=buffer.choices[pass_of_update])
         output = objective.loss(loss_inputs)
         buffer.updates.add(output.metrics, output.loss.detach())
         loss: Tensor = output.loss / passes
