@@ -1,19 +1,29 @@
-"""This machine: cores, memory, outputs of commands, git, kills by its kernel, and its network."""
+"""This machine: processor, memory, outputs of commands, git, kills by its kernel, its network."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import socket
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from advsweep.errors import reason_of
 
+_CPUINFO = Path("/proc/cpuinfo")
 _VMSTAT = Path("/proc/vmstat")
+
+# What Linux calls the facts about a processor, on x86 and on ARM.
+_PROCESSOR_LABELS = {
+    "vendor": ("vendor_id", "CPU implementer"),
+    "family": ("cpu family", "CPU architecture"),
+    "model": ("model", "CPU part"),
+    "stepping": ("stepping", "CPU revision"),
+}
 
 _HOME = "https://huggingface.co"
 _PORTS = {"http": 80, "https": 443}
@@ -30,6 +40,39 @@ def usable_cores() -> list[int]:
 def memory_bytes() -> int:
     """Return the memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def processor_name() -> str:
+    """Return the name of this machine's processor; empty where the system gives none."""
+    return _cpu_lines().get("model name", platform.processor())
+
+
+def processor_facts() -> dict[str, str]:
+    """Return what tells processors of one name apart.
+
+    Returns:
+        `vendor`, `family`, `model` and `stepping` of the first core, as Linux writes them: numbers
+        on x86, hexadecimal codes on ARM. Those that the system does not give are left out, and so
+        are all of them on other systems.
+    """
+    lines = _cpu_lines()
+    facts = {}
+    for fact, labels in _PROCESSOR_LABELS.items():
+        given = [lines[label] for label in labels if label in lines]
+        if given:
+            facts[fact] = given[0]
+    return facts
+
+
+def _cpu_lines() -> Mapping[str, str]:
+    """Return the lines of the first core in /proc/cpuinfo, by label; none on other systems."""
+    try:
+        text = _CPUINFO.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    first_core = text.partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first_core.splitlines())
+    return {label.strip(): value.strip() for label, _, value in pairs}
 
 
 # The environment variable with the descriptors that keep the GPUs of a run reserved.

@@ -48,6 +48,10 @@ ESTIMATOR_SECONDS = "time/estimator"
 UPDATE_SECONDS = "time/update"
 STEP_SECONDS = (ROLLOUT_SECONDS, REWARD_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECONDS)
 
+# What is recorded of the processor of a run, and of that the vector instructions that torch used
+PROCESSOR = "processor"
+VECTOR_CAPABILITY = "vector_capability"
+
 # The log of a run, in its folder
 RUN_LOG = "log.txt"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Select, case, delete, func, insert, null, select, update
 
 from advsweep.errors import NotFoundError, StoreError
+from advsweep.names import PROCESSOR, VECTOR_CAPABILITY
 from advsweep.printable import redacted_command
 from advsweep.store.base import StorePart, chunks, put, rows_among
 from advsweep.store.evaluations import remove_unused_problems
@@ -357,6 +358,19 @@ class Runs(StorePart):
         query = select(RUNS.c.id, RUNS.c.environment[PROGRAM])
         rows = self._read_among(query, RUNS.c.id, run_ids)
         return {run_id: program for run_id, program in rows if isinstance(program, dict)}
+
+    def vector_capabilities(self, run_ids: Sequence[int]) -> dict[int, str]:
+        """Return which vector instructions torch used in each run, such as AVX2.
+
+        Runs that recorded none are left out.
+        """
+        query = select(RUNS.c.id, RUNS.c.environment[PROCESSOR])
+        rows = self._read_among(query, RUNS.c.id, run_ids)
+        return {
+            run_id: str(processor[VECTOR_CAPABILITY])
+            for run_id, processor in rows
+            if isinstance(processor, dict) and VECTOR_CAPABILITY in processor
+        }
 
     def done_ids(self, identities: Iterable[str]) -> dict[str, int]:
         """Return the ids of completed runs by identity; of several attempts the last one."""

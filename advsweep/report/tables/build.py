@@ -15,6 +15,7 @@ from advsweep.report.data.early_ends import describe_early_ends
 from advsweep.report.data.evaluation_sources import Evaluation
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.tables.cautions import (
+    describe_capabilities,
     describe_denominators,
     describe_large_k,
     describe_no_signal,
@@ -120,6 +121,7 @@ def _notes_on_numbers(
     cautions = [
         *describe_large_k(evaluated, filled),
         *describe_denominators(evaluated, filled),
+        *describe_capabilities(store, measurements.runs),
     ]
     if request.at is None:
         cautions += caution_of_chance(rows.listed, compared.differences)

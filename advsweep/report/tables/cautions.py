@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from advsweep.errors import first_of
+from advsweep.errors import counted, first_of
 from advsweep.report.data.columns import MOST_OF_SAMPLES, Column, logged_metric
 from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
@@ -113,6 +113,22 @@ def describe_no_signal(
             some = "" if count == len(members) else f" ({count} of {len(members)} runs)"
             rows_by_reason.setdefault(reason, []).append(f"{name_group(group)}{some}")
     return [f"{first_of(rows, _FEW)}: {reason}" for reason, rows in rows_by_reason.items()]
+
+
+def describe_capabilities(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Describe the vector instructions that torch used, if runs differ in them.
+
+    Runs that recorded none, as those of older versions, say nothing.
+    """
+    counts = Counter(store.runs.vector_capabilities([run.id for run in runs]).values())
+    if len(counts) < 2:
+        return []
+    listed = [f"{name}: {counted(count, 'run')}" for name, count in sorted(counts.items())]
+    return [
+        f"runs used different vector instructions of torch ({first_of(listed, _NAMED)}), which "
+        "round otherwise: what is computed from one seed, such as a base model that a run "
+        "pretrains, is not the same in all of them"
+    ]
 
 
 def describe_imported(store: Store, runs: Sequence[RunRecord]) -> list[str]:

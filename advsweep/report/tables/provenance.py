@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted
-from advsweep.names import LEARNING_RATE
+from advsweep.names import LEARNING_RATE, PROCESSOR, VECTOR_CAPABILITY
 from advsweep.report.data.labels import show_key
 from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store
 from advsweep.store.imported import is_imported
 
 NOT_MATCHED = "none"
+
+_PROCESSOR_NUMBERS = ("family", "model", "stepping")
 
 _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
 
@@ -103,7 +105,7 @@ def _collect_versions(environments: Sequence[Mapping[str, Any]]) -> dict[str, li
 
 def _describe_machine(environment: Mapping[str, Any]) -> str:
     """Describe processor, cores and memory, as far as they are known."""
-    parts = [environment.get("cpu")]
+    parts = [_describe_processor(environment)]
     cores = environment.get("cores")
     if cores:
         parts.append(f"{cores} cores")
@@ -111,6 +113,25 @@ def _describe_machine(environment: Mapping[str, Any]) -> str:
     if memory:
         parts.append(f"{memory / 2**30:.0f} GiB")
     return ", ".join(part for part in parts if part)
+
+
+def _describe_processor(environment: Mapping[str, Any]) -> str:
+    """Describe a processor: `AMD EPYC (AuthenticAMD family 25 model 1 stepping 1, torch AVX2)`.
+
+    Older stores have its name alone.
+    """
+    name = str(environment.get("cpu") or "")
+    facts = environment.get(PROCESSOR)
+    if not isinstance(facts, Mapping):
+        return name
+    identity = [facts["vendor"]] if "vendor" in facts else []
+    identity += [f"{key} {facts[key]}" for key in _PROCESSOR_NUMBERS if key in facts]
+    details = [" ".join(identity)] if identity else []
+    if VECTOR_CAPABILITY in facts:
+        details.append(f"torch {facts[VECTOR_CAPABILITY]}")
+    if not details:
+        return name
+    return f"{name or 'processor'} ({', '.join(details)})"
 
 
 def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:

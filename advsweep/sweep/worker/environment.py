@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.components import Plain
-from advsweep.machine import git_output, memory_bytes
+from advsweep.machine import git_output, memory_bytes, processor_facts, processor_name
+from advsweep.names import PROCESSOR, VECTOR_CAPABILITY
 from advsweep.printable import redacted_arguments
 
 if TYPE_CHECKING:
@@ -42,7 +43,20 @@ def describe_environment() -> Plain:
     Secrets in the command are masked.
     """
     command = os.environ.get(COMMAND_VARIABLE, redacted_arguments(sys.argv))
-    return {**_of_this_process(), "command": command}
+    processor = {**processor_facts(), **_vector_capability()}
+    return {**_of_this_process(), PROCESSOR: processor, "command": command}
+
+
+def _vector_capability() -> dict[str, str]:
+    """Returns which vector instructions torch uses here, such as AVX2.
+
+    They decide in which order torch adds, and so the last bits of results. Empty in a process that
+    has not loaded torch: nothing in it depends on them.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {VECTOR_CAPABILITY: torch.backends.cpu.get_cpu_capability()}
 
 
 @functools.cache
@@ -68,19 +82,10 @@ def _of_this_process() -> Plain:
         "packages": packages,
         "platform": platform.platform(),
         "host": platform.node(),
-        "cpu": _cpu_model(),
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         "memory_bytes": memory_bytes(),
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor())
 
 
 def new_run(run: Run, config: Plain) -> NewRun:

@@ -52,3 +52,28 @@ def test_rows_that_learned_nothing(lab, constant):
     assert line in lay_out(report).notes
     assert describe_findings(report)[0] == f"{line}."
     assert line.startswith("grpo, rloo, fade (1 of 2 runs): nothing was learned: the rewards were")
+
+
+VECTOR = "runs used different vector instructions of torch"
+
+
+def _record_capability(lab, run_id, capability):
+    environment = lab.store.runs.environment(run_id)
+    processor = {"family": "25", "vector_capability": capability}
+    lab.store.runs.set_environment(run_id, {**environment, "processor": processor})
+
+
+def test_runs_with_different_vector_instructions_are_named(lab):
+    runs = [lab.run("grpo", seed) for seed in range(4)]
+    for run_id, capability in zip(runs, ["AVX2", "AVX512", "AVX2"], strict=False):
+        _record_capability(lab, run_id, capability)
+    [line] = _cautions(lab, VECTOR)
+    assert "(AVX2: 2 runs, AVX512: 1 run)" in line
+
+
+def test_runs_that_recorded_no_vector_instructions_are_no_other_machine(lab):
+    runs = [lab.run("grpo", seed) for seed in range(3)]
+    assert _cautions(lab, VECTOR) == []
+    _record_capability(lab, runs[0], "AVX2")
+    lab.store.runs.set_environment(runs[1], {"cpu": "A CPU", "processor": "unreadable"})
+    assert _cautions(lab, VECTOR) == []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
+import torch
 
 from advsweep.errors import StoreError
 from advsweep.store import Failure, Owner, Status, open_store
@@ -48,6 +49,8 @@ def test_a_sweep_trains_evaluates_and_records(plan, store):
         assert set(store.metrics.summaries([record.id])[record.id]) == {"time/run", "memory/peak"}
         environment = store.runs.environment(record.id)
         assert {"git", "python", "packages", "cpu", "cores", "memory_bytes"} <= set(environment)
+        capability = torch.backends.cpu.get_cpu_capability()
+        assert environment["processor"]["vector_capability"] == capability
     bases = [e for e in store.evaluations.select([1, 2, 3, 4]) if e.step == 0]
     assert len({e.identity for e in bases}) == 1
 
