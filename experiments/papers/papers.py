@@ -1,17 +1,18 @@
 """The claims of five papers with their verdicts, the exact checks, and the papers' tables.
 
-    make papers
-    python experiments/papers/papers.py --csv > claims.csv      # the claims alone, with reasons
+    make papers                                     # prints all, and writes ledger.csv
+    python experiments/papers/papers.py --csv       # prints ledger.csv alone
 
 `map.yaml` says what judges each claim: an exact check, or the claims with its id (AV13, or AV13a
-and AV13b) in the list of a study, whose verdicts are in `experiments/STUDY/claims.csv`. At each
-scale the worst of these parts counts, corrected for their number; the largest scale that decides
-gives the verdict.
+and AV13b) in the list of a study, whose numbers are in `experiments/STUDY/claims.csv`. `ledger.py`
+judges these parts by sign and size. At each scale the worst of them counts, corrected for their
+number; the largest scale that decides gives the verdict.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -21,20 +22,17 @@ import pandas as pd
 import tables
 import yaml
 from exact import CHECKS, Finding
+from ledger import DECIDED, LedgerVerdict, judge_part
 
 from advsweep.report.claims.lists import read_claim_list
 from advsweep.statistics import holm
 
 FOLDER = Path(__file__).resolve().parent
-WORST_FIRST = (
-    "contradicted",
-    "equal by construction",
-    "not judged: step not matched",
-    "not judged: at chance",
-    "cannot tell",
-    "not settled",
-    "holds",
-)
+LEDGER = FOLDER / "ledger.csv"
+WORST_FIRST = [verdict.value for verdict in LedgerVerdict]
+DECIDING = [verdict.value for verdict in DECIDED]
+HOLDING = [LedgerVerdict.IN_SIGN.value, LedgerVerdict.IN_SIZE.value]
+SIZES = ["found", "low", "high", "printed", "least", "printed_in"]
 NOT_JUDGED = "not judged"
 SCALES = ("exact", "tiny transformer", "toy", "bandit")
 """Where a claim was judged; the first that decides gives the verdict."""
@@ -52,16 +50,24 @@ def read_map() -> pd.DataFrame:
 
 
 def read_parts(study: str) -> pd.DataFrame:
-    """Return the claims of a study's list with their verdicts; those without runs have none."""
+    """Return the parts of claims in a study's list with their verdicts; none without runs."""
     listed = read_claim_list(FOLDER.parent / study / "claims.yaml").claims
-    settings = pd.DataFrame(
-        [(claim.id, claim.setting) for claim in listed], columns=["part", "setting"]
-    ).set_index("part")
-    judged = pd.read_csv(FOLDER.parent / study / "claims.csv", index_col="claim")
-    parts = settings.join(judged.drop(columns="setting"))
-    words = parts["setting"].str.extract(r"^(\w*)", expand=False)
-    parts["scale"] = words.where(words.isin(["toy", "bandit"]), "tiny transformer")
-    return parts
+    recorded = pd.read_csv(FOLDER.parent / study / "claims.csv", index_col="claim")
+    records = []
+    for claim in listed:
+        record = {"part": claim.id, "setting": claim.setting, "scale": _scale_of(claim.setting)}
+        if claim.id in recorded.index:
+            own = recorded.loc[claim.id]
+            reason = own["reason"].removeprefix(f"{own['verdict']}: ")
+            record |= {name: own[name] for name in ("n", "p_value", "study")}
+            record |= {"reason": reason, **judge_part(claim, own)}
+        records.append(record)
+    return pd.DataFrame(records).set_index("part")
+
+
+def _scale_of(setting: str) -> str:
+    first = setting.partition(" ")[0]
+    return first if first in SCALES else "tiny transformer"
 
 
 def describe(finding: Finding) -> str:
@@ -82,20 +88,20 @@ def judge_exact(id: str) -> dict[str, object]:
 def judge_scale(parts: pd.DataFrame) -> pd.Series:
     """Return the part of a claim that decides at one scale, with the verdict on the claim.
 
-    The claim holds if each part does; it is contradicted if one is, after the correction of Holm
-    for the number of parts. With a part that has no verdict it does not hold as a whole.
+    The claim holds as its worst part does; it is contradicted if one is, after the correction of
+    Holm for the number of parts. With a part that has no verdict it does not hold as a whole.
     """
     known = parts.dropna(subset="verdict").copy()
     tested = known["p_value"].dropna()
     for part, p in zip(tested.index, holm(tested.tolist()), strict=True):
-        if known.at[part, "verdict"] == "contradicted" and p > 0.05:
-            known.at[part, "verdict"] = "not settled"
+        if known.at[part, "verdict"] == LedgerVerdict.CONTRADICTED.value and p > 0.05:
+            known.at[part, "verdict"] = LedgerVerdict.CANNOT_TELL.value
             known.at[part, "reason"] += f"; p = {p:.3g} among its parts (Holm)"
     deciding = known.loc[known["verdict"].map(WORST_FIRST.index).idxmin()].copy()
     if missing := ", ".join(parts.index.difference(known.index)):
         deciding["reason"] = f"{missing} without data; {deciding['reason']}"
-        if deciding["verdict"] == "holds":
-            deciding["verdict"] = "cannot tell"
+        if deciding["verdict"] in HOLDING:
+            deciding["verdict"] = LedgerVerdict.CANNOT_TELL.value
     return deciding
 
 
@@ -111,12 +117,13 @@ def judge_parts(parts: pd.DataFrame) -> dict[str, object]:
     ]
     if not scales:
         return {"verdict": NOT_JUDGED, "reason": "no study has a verdict on it"}
-    decided = [one for one in scales if one["verdict"] in ("holds", "contradicted")]
+    decided = [one for one in scales if one["verdict"] in DECIDING]
     judged = [one for one in scales if not one["verdict"].startswith(NOT_JUDGED)]
     chosen = [*decided, *judged, *scales][0]
     others = [one for one in scales if one["verdict"] != chosen["verdict"]]
     return {
-        **chosen[["verdict", "scale", "n", "setting", "reason", "study"]],
+        "part": chosen.name,
+        **chosen[["verdict", "scale", "n", "setting", "reason", "study", *SIZES]],
         "elsewhere": ", ".join(f"{other['scale']}: {other['verdict']}" for other in others),
     }
 
@@ -142,17 +149,12 @@ def judge(claims: pd.DataFrame) -> pd.DataFrame:
 
 def describe_claims(found: pd.DataFrame) -> list[str]:
     """Return a line for each claim, and below them tallies and why claims are not judged."""
-    found = found.fillna({"scale": "", "elsewhere": "", "study": ""})
+    texts = ["scale", "elsewhere", "study", "part"]
+    found = found.fillna(dict.fromkeys(texts, ""))
     lines = []
     for paper, own in found.groupby("paper", sort=False):
         lines += ["", paper]
-        for id, claim in own.iterrows():
-            place = "" if claim["judge"] in ("", "exact") else f", {claim['scale']}"
-            by = f"{claim['judge']} {claim['study']}".strip()
-            n = "" if place == "" else f", n={claim['n']}"
-            also = f"; {claim['elsewhere']}" if claim["elsewhere"] else ""
-            by = f" ({by}{n}{also})" if by else ""
-            lines.append(f"  {id}  {claim['verdict']}{place}: {claim['says']}{by}")
+        lines += [f"  {id}  {_describe_claim(claim)}" for id, claim in own.iterrows()]
     lines.append("")
     empirical = found[found["judge"] != "exact"]
     lines.append(_tally("exact checks", found[found["judge"] == "exact"]))
@@ -163,9 +165,34 @@ def describe_claims(found: pd.DataFrame) -> list[str]:
     return lines + [f"{', '.join(own.index)} not judged: {reason}" for reason, own in why]
 
 
+def _describe_claim(claim: pd.Series) -> str:
+    """Return the verdict on a claim, the claim, and what the verdict rests on."""
+    if claim["judge"] in ("", "exact"):
+        by = " (exact)" if claim["judge"] else ""
+        return f"{claim['verdict']}: {claim['says']}{by}"
+    facts = [f"{claim['judge']} {claim['part']} {claim['study']}, n={claim['n']}"]
+    if not math.isnan(claim["found"]):
+        facts.append(_describe_size(claim))
+    if claim["elsewhere"]:
+        facts.append(claim["elsewhere"])
+    return f"{claim['verdict']}, {claim['scale']}: {claim['says']} ({'; '.join(facts)})"
+
+
+def _describe_size(claim: pd.Series) -> str:
+    """Return what was found, with its interval, what is printed and what counts."""
+    interval = f"[{claim['low']:+.3g}, {claim['high']:+.3g}]"
+    parts = [f"found {claim['found']:+.3g} {interval}"]
+    if not math.isnan(claim["printed"]):
+        parts.append(f"printed {claim['printed']:.3g} ({claim['printed_in']})")
+    if claim["least"] > 0:
+        parts.append(f"counts from {claim['least']:.2g}")
+    return ", ".join(parts)
+
+
 def _tally(name: str, found: pd.DataFrame) -> str:
     counts = Counter(found["verdict"])
-    shown = [verdict for verdict in (*reversed(WORST_FIRST), NOT_JUDGED) if counts[verdict]]
+    order = ["holds", *reversed(WORST_FIRST), NOT_JUDGED]
+    shown = [verdict for verdict in order if counts[verdict]]
     return f"{len(found)} {name}: {', '.join(f'{counts[verdict]} {verdict}' for verdict in shown)}"
 
 
@@ -183,8 +210,9 @@ def main() -> None:
     options = parser.parse_args()
     found = judge(read_map())
     if options.csv:
-        found.to_csv(sys.stdout)
+        found.to_csv(sys.stdout, float_format="%.6g")
         return
+    found.to_csv(LEDGER, float_format="%.6g")
     print("The papers' claims", *describe_claims(found), sep="\n")
     print("\nExact checks", *describe_checks(found), sep="\n")
     for name in tables.TABLES:
