@@ -53,7 +53,12 @@ class _SubmoduleFinder(MetaPathFinder):
             return None
         _execute(sys.modules[_NAME])
         imported = sys.modules.get(fullname)
-        return None if imported is None else ModuleSpec(fullname, _ImportedLoader(imported))
+        if imported is None:
+            return None
+        loader = _ImportedLoader(imported)
+        # Python prefers the spec of a module that is there already, and would execute it again.
+        imported.__spec__ = None
+        return ModuleSpec(fullname, loader)
 
 
 class _ImportedLoader(Loader):

@@ -48,6 +48,9 @@ LIGHT = {
     "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
     # This needs torch; nothing of it is drawn, composed or stored.
     "describe grpo --format csv": ("matplotlib", "pandas", "rich"),
+    # These load every component, and torch with the first that uses a submodule of it.
+    "keys learning rate": ("matplotlib", "pandas"),
+    "describe trl": ("matplotlib", "pandas"),
     **{f"{name} --help": ("sqlalchemy", *TABLES) for name in ("run", "sweep", "report")},
     # A command of each module shows its help without what it works with.
     **{
@@ -61,6 +64,8 @@ SLOW = (
     "report two --format html",
     "describe grpo --format csv",
     "doctor",
+    "keys learning rate",
+    "describe trl",
 )
 
 
@@ -115,6 +120,7 @@ def assert_absent(modules, words, folder, **environment):
 USES = {
     "an attribute": "assert torch.ones(2).sum() == 2",
     "a submodule": "import torch.nn.functional as F; assert F is torch.nn.functional",
+    "a submodule that can be executed only once": "import torch.distributed as d; d.Store",
     "a name": "from torch import Tensor; assert isinstance(torch.ones(1), Tensor)",
 }
 
@@ -134,6 +140,7 @@ assert {TORCH!r} not in sys.modules
 import torch.nn, torch.utils.data
 assert torch is sys.modules["torch"]
 assert torch.nn is sys.modules["torch.nn"]
+assert torch.distributed.__spec__.loader.path.endswith("__init__.py")
 assert torch.nn.__spec__.loader.path.endswith("__init__.py")
 assert type(torch) is type(sys)
 assert sys.meta_path == finders
