@@ -371,7 +371,7 @@ def exact_metrics(
     modes = (-(among.exp() * among.masked_fill(~correct, 0.0)).sum(dim=-1)).exp()
     first_order = (entropy_gradient(before) * (after.log - before.log)).sum(dim=-1)
     metrics = {
-        **{f"exact/pass@{k}": 1 - failing**k for k in ks},
+        **{f"exact/pass@{k}": 1 - _power(failing, k) for k in ks},
         "exact/pass@1_change": failed - failing,
         "exact/entropy": after.entropies,
         "exact/correct_modes": modes,
@@ -388,6 +388,14 @@ def _failing(policy: Policy, correct: FlagPerBehaviour) -> PerPrompt:
     """Return the probability of a wrong behaviour of each prompt."""
     solving = (policy.probabilities * correct).sum(dim=-1)
     return (1 - solving.double()).clamp(min=0)
+
+
+def _power(values: PerPrompt, exponent: int) -> PerPrompt:
+    """Return a power of the values, the same to the bit whatever other runs are in the stack.
+
+    torch computes the last values of a tensor in another way than full vectors.
+    """
+    return torch.stack([of_run**exponent for of_run in values])
 
 
 def solve_rates(policy: PerBehaviour, correct: FlagPerBehaviour) -> PerPrompt:

@@ -7,6 +7,7 @@ import torch
 
 from advsweep.backends.bandit import stack as bandit_stack
 from advsweep.backends.bandit.stack import BanditStack
+from advsweep.backends.bandit.tables import Policy, exact_metrics
 from advsweep.backends.bandit.update import Experience, action_advantages
 from advsweep.backends.base import StackMember
 from advsweep.backends.build import build_run
@@ -274,3 +275,15 @@ def test_advantages_by_behaviour():
         {"advantage/behaviour_0": -1.0, "advantage/behaviour_2": 2.0}
     ]
     assert action_advantages(experience, 9) == [{}]
+
+
+def test_exact_quantities_are_the_same_to_the_bit_in_every_stack():
+    # Three prompts alone do not fill a vector of a processor, those of all runs do.
+    logits = torch.randn((400, 3, 12), generator=torch.Generator().manual_seed(0))
+    correct = torch.arange(12) < 1
+
+    def exact(of_runs):
+        policy = Policy(torch.log_softmax(of_runs, dim=-1))
+        return exact_metrics(policy, policy, correct.expand(of_runs.shape), ks=[1, 5, 8])
+
+    assert exact(logits) == [exact(of_run[None])[0] for of_run in logits]
