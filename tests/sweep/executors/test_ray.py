@@ -33,7 +33,7 @@ from advsweep.sweep.scheduler import scheduler
 from advsweep.sweep.scheduler.execute import execute
 from tests.sweep.helpers import log_of, measured, wait_until
 
-# A second or two on an idle core: long enough to be caught in the middle.
+# Two seconds on an idle core: long enough to be caught in the middle.
 BANDIT = (
     *("backend=bandit", "task=bandit", "model=table", "optimizer=sgd", "steps=200"),
     *("evaluation.n=8", "evaluation.k=[1,8]", "evaluation.every=0", "backend.checkpoint_every=20"),
@@ -66,10 +66,12 @@ def nodes():
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray writes the cluster's address there, but makes the folder only for clusters that lie in it.
+    Path("/tmp/ray").mkdir(exist_ok=True)
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     sizes = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-    # A node that is gone counts as dead after a second, and not after fifteen.
-    health = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
+    # A node that is gone counts as dead after three seconds, and not after fifteen.
+    health = {"health_check_period_ms": 300, "health_check_failure_threshold": 10}
     head = {**sizes, "temp_dir": folder, "_system_config": health}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     yield TwoNodes(cluster, cluster.add_node(**sizes))
@@ -123,14 +125,16 @@ def test_a_killed_worker_and_a_killed_node_change_no_result(nodes, bandit, store
         os.kill(other.pid, signal.SIGKILL)
         nodes.second = nodes.cluster.add_node(num_cpus=1)
 
-    on_ray = bandit("executor=ray", nodes.address, "seed=0,1")
+    # Workers may start seconds apart: no run may end before both have been trained for a while.
+    sizes = ("seed=0,1", "steps=1000")
+    on_ray = bandit("executor=ray", nodes.address, *sizes)
     events = once(lambda: len(running_past(store, 30)) == 2, disturb)
     outcome = execute(on_ray, store, on_event=events)
     assert (outcome.done, outcome.failed) == (2, {})
     assert all("resuming after step" in log_of(run) for run in store.runs.select())
 
     with open_store(str(tmp_path / "undisturbed.db")) as undisturbed:
-        assert execute(bandit("executor=debug", "seed=0,1"), undisturbed).exit_code == 0
+        assert execute(bandit("executor=debug", *sizes), undisturbed).exit_code == 0
         assert measured(store) == measured(undisturbed)
         assert table(store) == table(undisturbed)
 
