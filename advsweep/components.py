@@ -119,21 +119,26 @@ class Component:
         hint_for_unknown: said of unknown parameters: which components of the group have more.
         retired: parameters of earlier versions, which stored configs may have, with those of their
             values that changed no result; empty for any value.
+        named_code: the code of a component that a command line named by its file or its module;
+            None for a registered one.
     """
 
     name: ClassVar[str]
     revision: ClassVar[int] = 1
     hint_for_unknown: ClassVar[str] = ""
     retired: ClassVar[Retired] = types.MappingProxyType({})
+    # A `NamedCode`: hints are resolved here, where that class cannot be imported.
+    named_code: ClassVar[Any] = None
 
     def __post_init__(self) -> None:
         check(self)
 
     def plain(self) -> Plain:
-        """Return the resolved config node: `name` and every field, in JSON types."""
-        return {"name": self.name} | {
-            f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self)
-        }
+        """Return the resolved config node: `name`, named code and every field, in JSON types."""
+        node: Plain = {"name": self.name}
+        if self.named_code is not None:
+            node[CODE] = self.named_code.plain()
+        return node | {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def identity(self) -> Plain:
         """Return the options that can change a result, and the revision.
@@ -337,6 +342,9 @@ def to_plain(value: Any) -> Any:
 # The key of a component's identity that holds the hash of its source.
 SOURCE = "source:sha256"
 
+# The key of a component's config node that holds the code that a command line named.
+CODE = "code"
+
 
 def identity_of(component: Component) -> Plain:
     """Return what can change a component's results, from which the identity of a run is made.
@@ -344,10 +352,17 @@ def identity_of(component: Component) -> Plain:
     A component that is not advsweep's has the hash of its source (`advsweep.sources`), since
     nobody raises a revision for it. Not left to `identity`, which such a component may replace.
     """
-    source = source_of(type(component))
+    code = component.named_code
+    source = None if code is None else code.source
+    if source is None:
+        source = source_of(type(component))
     if source is None:
         return component.identity()
-    return {**component.identity(), SOURCE: source.digest}
+    identity = {**component.identity(), SOURCE: source.digest}
+    if code is not None:
+        # A file that is renamed, or named in another way, gives the same results.
+        identity["name"] = code.object
+    return identity
 
 
 def without_sources(value: Any) -> Any:
@@ -370,12 +385,14 @@ def _identity_of(value: Any) -> Any:
 def leaves(
     node: Mapping[str, Any], prefix: str = "", *, named: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a nested mapping with their values.
+    """Yield the dotted keys of a nested mapping with their values, without the code of components.
 
     Args:
         named: yield the name of a component as the value of its own key.
     """
     for key, value in node.items():
+        if key == CODE and isinstance(value, Mapping):
+            continue
         if isinstance(value, Mapping):
             inner = dict(value)
             if named and not isinstance(inner.get("name", inner), Mapping):

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
+import json
+import re
 import typing
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from advsweep.components import Component
+from advsweep.components import CODE, Component
 from advsweep.errors import (
     AdvsweepError,
     AdvsweepWarning,
@@ -22,6 +26,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
+from advsweep.named_code import NamedCode, Word, parse_word, read_word, stored_code
 from advsweep.plugin_classes import class_problem
 from advsweep.plugins import NAME, PluginPoint, discover, only_one
 
@@ -42,6 +47,11 @@ class Registry(Generic[C]):
         group: the entry point group through which other packages add components. If a name is
             ours already, ours is used, with a warning. None: other packages add none.
         base: the class of which other packages' components are subclasses, as `module:Class`.
+        function: how a file calls a plain function of this kind, such as `advantages`; empty if
+            components of this kind are classes alone.
+        adapter: what makes a class of such a function, as `module:function`; it gets the function
+            and its `NamedCode`.
+        takes_code: whether a command line may name components by file or module.
     """
 
     kind: str
@@ -51,7 +61,13 @@ class Registry(Generic[C]):
     unavailable: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
     base: str = "advsweep.components:Component"
+    function: str = ""
+    adapter: str = ""
+    takes_code: bool = False
     _loaded: dict[str, type[C]] = field(default_factory=dict, init=False)
+    # Of components that the command line named by file or module: what each name stands for.
+    _named: dict[str, str] = field(default_factory=dict, init=False)
+    _of_code: dict[str, type[C]] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def _plugins(self) -> dict[str, list[PluginPoint]]:
@@ -87,12 +103,11 @@ class Registry(Generic[C]):
 
     def base_class(self) -> type[C]:
         """Import the class of which other packages' components are subclasses."""
-        module, _, name = self.base.partition(":")
-        return typing.cast("type[C]", getattr(importlib.import_module(module), name))
+        return typing.cast("type[C]", _imported(self.base))
 
     def names(self) -> list[str]:
         """List every name that can be built, sorted, without aliases."""
-        return sorted({*self.modules, *self._plugins})
+        return sorted({*self.modules, *self._plugins, *self._named})
 
     def aliases_of(self, name: str) -> list[str]:
         """Return the other names of a component, sorted."""
@@ -129,7 +144,7 @@ class Registry(Generic[C]):
         """
         where = where or self.kind
         target = self.aliases.get(name, name)
-        if target not in self.modules and target not in self._plugins:
+        if target not in self.names():
             reason = self.unavailable.get(name)
             if reason:
                 raise UnknownNameError(f"{where}: '{name}' cannot be built: {reason}")
@@ -194,4 +209,108 @@ class Registry(Generic[C]):
             spec = {"name": spec}
         if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
             raise ConfigError(f"{where}: expected a name or a mapping with a name, got {spec!r}")
-        return self.get(spec["name"], where=where).build({**spec, **values}, where=where)
+        fields = {key: value for key, value in spec.items() if key != CODE}
+        if CODE in spec:
+            cls = self._load_stored(spec["name"], spec[CODE], where)
+        else:
+            cls = self.get(spec["name"], where=where)
+        return cls.build({**fields, **values}, where=where)
+
+    # Components that a command line names by file or module
+
+    def resolve(self, text: str) -> str:
+        """Return the name of what a word of the command line means; registers code that it names.
+
+        Call it with words of the present command line, and of files that it names, alone: what it
+        is given is run (`SECURITY.md`).
+
+        Args:
+            text: a name, or `FILE.py`, `FILE.py:Name` or `package.module:Name`.
+
+        Raises:
+            ConfigError: the code cannot be loaded, or is no component of this kind; the message
+                begins with file and line.
+        """
+        word = parse_word(text)
+        if word is None or text in self:
+            return text
+        if not self.takes_code:
+            raise ConfigError(
+                f"{self.kind}={text}: expected a name, as a {self.kind} cannot be named by its "
+                f"file; make a plug-in of it (docs/plugins.md)"
+            )
+        found, code = read_word(word, self.kind, self.base_class(), self.function)
+        name, label = self._free_name(word)
+        self._named[name] = word.origin
+        self._loaded[name] = self._class_of(found, name, replace(code, label=label))
+        return name
+
+    def _free_name(self, word: Word) -> tuple[str, str]:
+        """Return the name under which code is registered, and its label.
+
+        Both are other ones than those of registered components, and of other code.
+        """
+        label = word.label
+        if self._is_registered(_plain_name(label)):
+            label = f"{Path(word.place).name}:{word.object}".removesuffix(":")
+        candidates = [label]
+        if word.is_file:
+            candidates.append(f"{Path(word.origin).parent.name}/{label}")
+        numbered = (f"{label}_{number}" for number in itertools.count(2))
+        for candidate in itertools.chain(candidates, numbered):
+            name = _plain_name(candidate)
+            is_free = self._named.get(name, word.origin) == word.origin
+            if is_free and not self._is_registered(name):
+                return name, candidate
+        raise AssertionError("there are infinitely many names")
+
+    def _is_registered(self, name: str) -> bool:
+        return name in self.modules or name in self.aliases or name in self._plugins
+
+    def _load_stored(self, name: str, node: Any, where: str) -> type[C]:
+        """Return the class of the code in a config node; it may come from a store."""
+        found, code = stored_code(node, where)
+        return self._class_of(found, name, code)
+
+    def _class_of(self, found: Any, name: str, code: NamedCode) -> type[C]:
+        """Return the component's class of a class or function that was named, the same each time.
+
+        Raises:
+            ConfigError: it is no component of this kind.
+        """
+        key = json.dumps([name, code.plain()], sort_keys=True)
+        if key not in self._of_code:
+            self._of_code[key] = self._make_class(found, name, code)
+        return self._of_code[key]
+
+    def _make_class(self, found: Any, name: str, code: NamedCode) -> type[C]:
+        if not isinstance(found, type):
+            if not self.adapter:
+                raise ConfigError(
+                    f"{code.where}: expected a class of {self.base}, got the function {code.object}"
+                )
+            found = _imported(self.adapter)(found, code)
+        base = self.base_class()
+        if not issubclass(found, base):
+            raise ConfigError(
+                f"{code.where}: expected {code.object} to be a subclass of {base.__module__}."
+                f"{base.__qualname__} with @dataclass(kw_only=True), or a function "
+                f"`{self.function}`, got another class"
+            )
+        members = {"name": name, "named_code": code, "__doc__": found.__doc__}
+        cls = type(found.__name__, (found,), {**members, "__module__": found.__module__})
+        problem = class_problem(cls, code.object, name, base)
+        if problem:
+            raise ConfigError(f"{code.where}: {problem}")
+        return typing.cast("type[C]", cls)
+
+
+def _imported(target: str) -> Any:
+    """Import `module:name`."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _plain_name(text: str) -> str:
+    """Return a text as a component's name: lower-case letters, digits and underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:64] or "code"

@@ -211,6 +211,18 @@ def source_of_files(files: Iterable[Path], folder: Path, roots: Sequence[Path] =
     return reading.finish()
 
 
+def source_of_text(name: str, text: str) -> SourceCode:
+    """Return the source of the text of a Python file, and of the local modules that it imports.
+
+    Args:
+        name: what the text is called among the files of the source.
+    """
+    reading = _Reading()
+    facts = _facts_in(text.encode())
+    reading.add_facts(name, facts)
+    return reading.finish()
+
+
 @dataclass
 class _Reading:
     """The files that are read for one source.
@@ -234,6 +246,13 @@ class _Reading:
 
     def add_text(self, name: str, text: str) -> None:
         self._files[name] = hashlib.sha256(text.encode()).hexdigest()
+
+    def add_facts(self, name: str, facts: _Facts) -> None:
+        """Add a text that is no module, and the modules that it imports."""
+        self._files[name] = facts.digest
+        for module in facts.imports_of(""):
+            if self._is_followed(module, ""):
+                self.add_module(module)
 
     # Modules
 
@@ -522,7 +541,11 @@ def _read_facts(path: str) -> _Facts:
         # A compiled module says nothing of what it imports. The header of bytecode has times.
         body = content[16:] if path.endswith(".pyc") else content
         return _Facts(hashlib.sha256(body).hexdigest(), is_dynamic=True)
-    content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    return _facts_in(content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n"))
+
+
+def _facts_in(content: bytes) -> _Facts:
+    """Return what a text of Python says, with line feeds as its line ends."""
     digest = hashlib.sha256(content).hexdigest()
     try:
         tree = ast.parse(content)

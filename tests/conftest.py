@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from advsweep.estimators import ESTIMATORS
+from advsweep.named_code import ALLOWED
 from advsweep.store import open_store
 from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
 
@@ -59,7 +61,26 @@ def _own_environment(
         monkeypatch.delenv(name, raising=False)
     # Set, so that consent given in a test ends with the test.
     monkeypatch.setenv(RUN_CODE, "")
+    monkeypatch.setenv(ALLOWED, "[]")
     monkeypatch.setenv(RUN_CODE_AS_ROOT, "1" if os.geteuid() == 0 else "")
+
+
+@pytest.fixture
+def write_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`write_code(text, "idea.py")` writes a file and returns its path, a word of a command line.
+
+    What the registry of estimators is told of files ends with the test.
+    """
+    monkeypatch.setattr(ESTIMATORS, "_named", {})
+    monkeypatch.setattr(ESTIMATORS, "_loaded", dict(ESTIMATORS._loaded))
+
+    def write(text: str, name: str = "idea.py") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
 
 
 @pytest.fixture(scope="session")

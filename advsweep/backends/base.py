@@ -209,7 +209,8 @@ class Run:
 
     @functools.cached_property
     def _settings(self) -> HashedSettings:
-        return hash_settings(self._material, is_final=not self.absent)
+        names = {key: getattr(self, key).name for key in NODE_KEYS}
+        return hash_settings(self._material, is_final=not self.absent, names=names)
 
     def with_seed(self, seed: int) -> Run:
         """Return the same training with another seed, which must not draw its task."""

@@ -226,6 +226,7 @@ def _check(run: Run) -> None:
     _check_group_size(run)
     _check_rewards(run.estimator, run.task)
     _check_needs(run)
+    _check_named_code(run)
     if "reward_parts" in run.estimator.needs:
         _check_reward_parts(run.estimator, run.task)
     if run.optimizer.name not in run.backend.optimizers:
@@ -276,6 +277,14 @@ def _check_rewards(estimator: Estimator, task: Task) -> None:
         f"estimator: '{estimator.name}' is defined for rewards {defined}, and those of task "
         f"'{task.label}' go from {low:g} to {high:g}; change their weights, or reward accuracy"
     )
+
+
+def _check_named_code(run: Run) -> None:
+    """Try an estimator that the command line named by its file: it may do anything."""
+    # Plans are made without torch unless a run needs this.
+    from advsweep.estimators.named_checks import check_named
+
+    check_named(run.estimator, run.group_size)
 
 
 def _check_needs(run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from advsweep.components import SOURCE, Plain, without_sources
@@ -39,15 +40,18 @@ class HashedSettings(NamedTuple):
     mark: str
 
 
-def hash_settings(material: Plain, *, is_final: bool) -> HashedSettings:
+def hash_settings(
+    material: Plain, *, is_final: bool, names: Mapping[str, str] = MappingProxyType({})
+) -> HashedSettings:
     """Return the settings of a run with their hash.
 
     Args:
         is_final: whether all of the run's data is known.
+        names: the names of components by config key, where the material has other ones.
     """
     mark = "" if is_final else "?"
     sources = {
-        key: NamedSource(node["name"], known_source(node[SOURCE]))
+        key: NamedSource(names.get(key, node["name"]), known_source(node[SOURCE]))
         for key, node in _nodes(material)
         if SOURCE in node
     }

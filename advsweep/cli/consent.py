@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from advsweep.errors import ConfigError
+from advsweep.named_code import allow_stored_code
 
 
 def trust_commands(trust_store: bool, folder: Path | None = None) -> None:
-    """Record that the user trusts the store to name the commands of runs (`--trust-store`).
+    """Record that the user trusts the store to name commands, and to hold code (`--trust-store`).
 
     Args:
         folder: where their programs are on this machine; None: where the store has them.
@@ -25,6 +26,7 @@ def trust_commands(trust_store: bool, folder: Path | None = None) -> None:
     if trust_store:
         from advsweep.backends.command.template import allow_stored_templates
 
+        allow_stored_code()
         allow_stored_templates("" if folder is None else str(folder.absolute()))
 
 

@@ -17,7 +17,14 @@ from torch import Tensor
 from advsweep.bounds import LARGEST, is_bounded
 from advsweep.brackets import split_outside_brackets
 from advsweep.cli.catalogue import held
-from advsweep.cli.output import echo, print_columns, print_listing, print_pairs, show_number
+from advsweep.cli.output import (
+    echo,
+    echo_line,
+    print_columns,
+    print_listing,
+    print_pairs,
+    show_number,
+)
 from advsweep.components import Component, parameters
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses, masses
@@ -32,6 +39,8 @@ from advsweep.estimators.batch import (
     Groups,
     spread_input,
 )
+from advsweep.estimators.named_checks import check_named
+from advsweep.named_code import split_word
 from advsweep.registry import Registry
 
 C = TypeVar("C", bound=Component)
@@ -88,11 +97,14 @@ def build_named(
     """
     built = {}
     for spec in dict.fromkeys(part for text in texts for part in split(text, ", ")):
-        name, *attached = split(spec, ":")
-        options = [*attached, *fields]
-        built[" ".join((name, *attached))] = build_from_options(
-            registry, name, options, preset(name)
-        )
+        word, attached = split_word(spec)
+        name = registry.resolve(word)
+        component = build_from_options(registry, name, [*attached, *fields], preset(name))
+        code = component.named_code
+        if isinstance(component, Estimator):
+            check_named(component)
+        label = name if code is None else code.label
+        built[" ".join((label, *attached))] = component
     if not built:
         raise ConfigError(f"expected at least one {registry.kind}, got none")
     return built
@@ -217,8 +229,8 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         {"p": p, "success": mass.success, "failure": mass.failure}
         for p, mass in mass_of_rate.items()
     ]
+    code = estimator.named_code
     attributes = (
-        "name",
         "family",
         "formula",
         "paper",
@@ -227,6 +239,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         "group_multiple",
     )
     return {
+        "name": estimator.name if code is None else code.label,
         **{key: getattr(estimator, key) for key in (*attributes, "exchangeable", "stateful")},
         "aliases": ESTIMATORS.aliases_of(estimator.name),
         "held": held(type(estimator)),
@@ -246,6 +259,8 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
             for name, row in groups.items()
         ],
         "masses": expected,
+        "code": None if code is None else code.text,
+        "place": None if code is None else code.where,
     }
 
 
@@ -317,6 +332,10 @@ def print_estimator(record: dict[str, Any]) -> None:
     else:
         rates = [[show_number(value) for value in row.values()] for row in expected["rates"]]
         print_columns(("p", "m_S", "m_F"), rates)
+    if record["code"]:
+        echo()
+        echo_line(record["place"])
+        echo(textwrap.indent(record["code"].rstrip(), "  "))
 
 
 def print_parameters(rows: Sequence[Mapping[str, Any]]) -> None:

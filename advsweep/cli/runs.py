@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any
 from advsweep.cli.output import echo, echo_line, print_columns, print_pairs
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, counted, nearest
+from advsweep.named_code import find_codes
 from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
@@ -184,6 +186,10 @@ def print_run(store: Store, run: RunRecord) -> None:
         if pairs:
             echo(f"\n{title}")
             print_pairs(pairs, indent="  ")
+    for key, code in find_codes(run.config):
+        echo()
+        echo_line(f"code of {key}: {code.get('object')} in {code.get('place')}")
+        echo(textwrap.indent(str(code.get("text")).rstrip(), "  "))
     if run.traceback:
         echo(f"\n{run.traceback.rstrip()}")
 

@@ -199,7 +199,7 @@ class PointComposer:
             if isinstance(member, ConfigError):
                 raise member
             if not is_group:
-                values[key] = value
+                values[key] = self._groups.value(key, value)
             elif member:
                 choices[key] = member
         return choices, values

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from advsweep.components import Plain, fields_of
@@ -24,6 +25,7 @@ from advsweep.errors import (
     nearest,
     reason_of,
 )
+from advsweep.named_code import parse_word
 from advsweep.names import YAML_SUFFIXES
 from advsweep.registry import Registry
 from advsweep.yaml_files import (
@@ -68,6 +70,7 @@ class ConfigGroups:
             file, ours or the user's, or a registered component without a file.
         keys: the top-level keys that are not groups.
         config_dirs: folders with the user's own groups. They are searched before ours.
+        parts: the components that stand below the groups, by dotted key.
 
     Raises:
         ConfigError: a config folder does not exist.
@@ -78,6 +81,7 @@ class ConfigGroups:
         registries: Mapping[str, Registry[Any]],
         keys: Collection[str],
         config_dirs: Sequence[Path] = (),
+        parts: Mapping[str, Registry[Any]] = MappingProxyType({}),
     ) -> None:
         from yaml import YAMLError  # type: ignore[import-untyped]
 
@@ -86,6 +90,7 @@ class ConfigGroups:
                 raise ConfigError(f"--config-dir: expected a folder, got '{directory}'")
         self.registries = registries
         self._keys = keys
+        self._parts = parts
         self._config_dirs = [d.resolve() for d in config_dirs]
         for folder in self._config_dirs:
             for path in sorted(folder.rglob("*.yaml")):
@@ -142,6 +147,8 @@ class ConfigGroups:
             return name
         if group == "experiment" and name.endswith(YAML_SUFFIXES):
             return self._add_file(Path(name))
+        if group in self.registries and parse_word(name) is not None:
+            return self._add_code(group, name)
         folder, _, stem = f"{group}/{name}".rpartition("/")
         if stem in self._files(folder):
             return name
@@ -149,6 +156,37 @@ class ConfigGroups:
             hint = nearest(name, self.members(group))
             raise UnknownNameError(f"{group}: no {group} is called '{name}'; {hint}")
         return self.registries[group].find(name, where=group, others=self.members(group))
+
+    def _add_code(self, group: str, word: str) -> str:
+        """Register the component that a word names by file or module; return it as a member.
+
+        Raises:
+            ConfigError: it cannot be loaded, or is no component of the group.
+        """
+        from hydra.core.config_store import ConfigStore
+
+        name = self.registries[group].resolve(word)
+        # A folder of its own: a file of the group may have the name.
+        folder = f"file_{hashlib.sha256(word.encode()).hexdigest()[:12]}"
+        ConfigStore.instance().store(
+            name=name, node={"name": name}, group=f"{group}/{folder}", package=group
+        )
+        return f"{folder}/{name}"
+
+    def value(self, key: str, value: Any) -> Any:
+        """Return the value of a key, where a word that names code stands for its registered name.
+
+        Raises:
+            ConfigError: the code cannot be loaded, or is no component of the key's kind.
+        """
+        registry = self._parts.get(key.removesuffix(".name"))
+        if registry is None:
+            return value
+        if isinstance(value, str):
+            return registry.resolve(value)
+        if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+            return {**value, "name": registry.resolve(value["name"])}
+        return value
 
     def sweep_name(self, experiment: str) -> str:
         """Return the name of an experiment's sweep: its own, or that of the user's file."""

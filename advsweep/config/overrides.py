@@ -20,6 +20,7 @@ from advsweep.brackets import split_outside_brackets
 from advsweep.config.groups import conf_directory
 from advsweep.config.hydra_private import override_parser
 from advsweep.errors import ConfigError
+from advsweep.named_code import parse_word
 from advsweep.names import YAML_SUFFIXES
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ def _reason(text: str, error: Exception) -> str:
         folder = conf_directory() / "experiment"
         if re.fullmatch(r"[\w/-]{1,99}", text) and (folder / f"{text}.yaml").is_file():
             return f"did you mean +experiment={text}?"
+        if parse_word(text) is not None:
+            return f"did you mean estimator={text}?"
         return "got no '=', as in estimator=fade or seed=0,1,2, without spaces"
     if re.match(r"\s|[^=]*\s=", text):
         return "got spaces before '='"

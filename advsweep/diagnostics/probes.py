@@ -15,6 +15,7 @@ from torch import Tensor
 from advsweep.diagnostics.masses import kinds_of_group
 from advsweep.errors import BatchError, TrainingError
 from advsweep.estimators.batch import GroupBatch
+from advsweep.estimators.varied import varied_batch
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -32,8 +33,6 @@ _MANY_STEPS = 1_000_000
 _EVERY_COUNT = 128
 # Groups of at most this size are tried in every order of successes and failures.
 _LARGEST_ARRANGED = 8
-# Length of the token axis: rollouts have up to 11 tokens.
-_TOKENS = 11
 
 
 def representative_groups(
@@ -93,7 +92,7 @@ def has_advantages(
     batches = torch.split(groups, 1) if alone else (groups,)
     for step in dict.fromkeys((1, (total_steps + 1) // 2, total_steps)):
         for rewards in batches:
-            computed = fresh.compute(_varied_batch(rewards, step, total_steps))
+            computed = fresh.compute(varied_batch(rewards, step, total_steps))
             if (computed.nonzero & computed.keep).any():
                 return True
     return False
@@ -157,30 +156,6 @@ class _OneGroup:
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         return (1 - self._rewards[0]).repeat(len(groups))
-
-
-def _varied_batch(rewards: PerRollout, step: int, total_steps: int) -> GroupBatch:
-    generator = torch.Generator().manual_seed(step)
-
-    def varied(*more: int) -> Tensor:
-        return 0.1 + torch.rand(*rewards.shape, *more, generator=generator)
-
-    return GroupBatch(
-        rewards=rewards,
-        lengths=(10 * varied()).ceil(),
-        ref_rewards=1 - rewards,
-        token_entropy=varied(),
-        token_entropy_exact=varied(),
-        self_certainty=varied(),
-        token_entropies=varied(_TOKENS),
-        token_grad_norms=varied(_TOKENS),
-        token_kl=varied(_TOKENS),
-        reward_parts=torch.stack((rewards, varied()), dim=-1),
-        greedy_rewards=1 - rewards[:, 0],
-        solve_rates=rewards.mean(dim=1).clamp(0, 1),
-        step=step,
-        total_steps=total_steps,
-    )
 
 
 def learning_rate_scale(

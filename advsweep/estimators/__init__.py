@@ -52,6 +52,9 @@ ESTIMATORS: Registry[Estimator] = Registry(
     unavailable=CATALOGUE["unavailable"],
     group="advsweep.estimators",
     base="advsweep.estimators.base:Estimator",
+    function="advantages",
+    adapter="advsweep.estimators.functions:estimator_class",
+    takes_code=True,
 )
 
 

@@ -300,11 +300,15 @@ def _check_token_axis(name: str, tokens: int, batch: GroupBatch) -> None:
 
 
 def _failed(estimator: Estimator, error: Exception, *, masked: bool) -> PluginError:
-    """Return what to say about the exception that another package's estimator raised."""
+    """Return what to say about the exception that an estimator of others raised."""
+    hint = "" if masked else "; groups.mask is None where no rollout is missing"
+    code = estimator.named_code
+    if code is not None:
+        raised = f"estimator '{code.label}' raised {type(error).__name__}: {error}"
+        return PluginError(f"{code.line_of(error)}: {raised}{hint if 'None' in str(error) else ''}")
     module = type(estimator).__module__
     file = getattr(sys.modules.get(module), "__file__", None)
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    hint = "" if masked else "; groups.mask is None where no rollout is missing"
     return PluginError(
         f"estimator '{estimator.name}' of another package failed ({module}, line "
         f"{lines[-1] if lines else '?'}): {type(error).__name__}: {error}{hint}"

@@ -10,6 +10,7 @@ from advsweep.backends.base import PARAMETERS
 from advsweep.backends.build import NODES
 from advsweep.components import Component
 from advsweep.config.groups import ConfigGroups
+from advsweep.estimators import ESTIMATORS
 from advsweep.registry import Registry
 from advsweep.tasks.controls import CONTROL, CONTROLS
 
@@ -66,6 +67,12 @@ SETTINGS: Mapping[str, Registry[Any]] = {
 # The config groups that hold components.
 GROUPS: Mapping[str, Registry[Any]] = {**NODES, CONTROL: CONTROLS, **SETTINGS}
 
+# The components that stand below the groups.
+PARTS: Mapping[str, Registry[Any]] = {
+    "estimator.base": ESTIMATORS,
+    "optimizer.match_reference": ESTIMATORS,
+}
+
 
 def config_groups(config_dirs: Sequence[str | Path] = ()) -> ConfigGroups:
     """Return the groups of a configuration; a context manager.
@@ -76,4 +83,4 @@ def config_groups(config_dirs: Sequence[str | Path] = ()) -> ConfigGroups:
     Raises:
         ConfigError: a config folder does not exist.
     """
-    return ConfigGroups(GROUPS, PARAMETERS, [Path(folder) for folder in config_dirs])
+    return ConfigGroups(GROUPS, PARAMETERS, [Path(folder) for folder in config_dirs], PARTS)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from advsweep.components import Component, option
+from advsweep.components import CODE, Component, option
 from advsweep.errors import ConfigError
 from advsweep.registry import Registry
 
@@ -143,16 +143,30 @@ CONTROLS: Registry[Control] = Registry(
     "control", dict.fromkeys(("none", "aa", "placebo", "noise"), __name__)
 )
 
+# Characters of a label: a store may hold any text.
+_LABEL = 80
+
 _TITLES = {control.name: control.title for control in (Control, AA, Placebo, Noise)}
 
 
 def titled(estimator: str, config: Mapping[str, Any]) -> str:
-    """Return an estimator's name as reports have it: `grpo (placebo)` for a run with a control.
+    """Return an estimator's name as reports have it.
+
+    That is `idea:Halved` for one of a file, and `grpo (placebo)` for a run with a control.
 
     Args:
         config: the config of the run, as a store has it.
     """
+    estimator = _label_of_code(config) or estimator
     node = config.get(CONTROL)
     name = str(node.get("name")) if isinstance(node, Mapping) else Control.name
     title = _TITLES.get(name, name)
     return f"{estimator} ({title})" if title else estimator
+
+
+def _label_of_code(config: Mapping[str, Any]) -> str:
+    """Return what the command line called an estimator of a file or a module; empty for others."""
+    node = config.get("estimator")
+    code = node.get(CODE) if isinstance(node, Mapping) else None
+    label = code.get("label") if isinstance(code, Mapping) else None
+    return label[:_LABEL] if isinstance(label, str) else ""

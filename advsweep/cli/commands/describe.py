@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from advsweep.brackets import split_outside_brackets
 from advsweep.cli import options
 from advsweep.cli.catalogue import (
     OTHERS,
@@ -30,6 +31,7 @@ from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
+from advsweep.named_code import parse_word, split_word
 from advsweep.objectives import OBJECTIVES
 from advsweep.report.data.metrics import find_metric
 from advsweep.sweep.registry import config_groups
@@ -51,6 +53,7 @@ EXAMPLES = (
     "advsweep describe fade",
     "advsweep describe asym_grpo --set delta=0.5 --rewards '1,0,0,1;0,0,0,1'",
     "advsweep describe dr_grpo,power_alpha:alpha=3 --output masses.svg",
+    "advsweep describe idea.py",
     "advsweep describe clipped,clipped:dual_clip=3 --output weights.svg",
     "advsweep describe countdown",
 )
@@ -63,8 +66,8 @@ def describe(
             show_default=False,
             metavar="NAME...",
             autocompletion=complete_component,
-            help="A component, as `advsweep list` prints them; GROUP=NAME where several have the "
-            "name. Options follow colons: fade,power_alpha:alpha=3.",
+            help="A component, as `advsweep list` prints them, or an estimator's file; GROUP=NAME "
+            "where several have the name. Options follow colons: fade,power_alpha:alpha=3.",
         ),
     ],
     fields: Annotated[
@@ -159,6 +162,9 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
         return group, groups.member(group, _without_options(name))
     if equals and group in PARTS:
         return group, PARTS[group].find(name)
+    first = split_outside_brackets(names[0], ", ")[0]
+    if parse_word(split_word(first)[0]) is not None:
+        return "estimator", names[0]
     word = _without_options(names[0])
     members: dict[str, set[str]] = {}
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):

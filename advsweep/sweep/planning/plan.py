@@ -133,7 +133,8 @@ def make_plan(
     """Plan a sweep or a single run.
 
     Args:
-        overrides: in Hydra's grammar, such as `estimator=grpo,fade`.
+        overrides: in Hydra's grammar, such as `estimator=grpo,fade`. They are the present command
+            line's, or the caller's own, and never a store's: they may name files, and code to run.
         config_dirs: folders of the user's own config groups, searched first.
         groups: the config groups of these folders, for several plans that share what they
             compose; it takes the place of `config_dirs`.

@@ -16,6 +16,7 @@ from advsweep.components import Plain
 from advsweep.config.compose import check_literal, patch
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.named_code import find_codes, is_allowed
 from advsweep.store.sanity import title_of
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
@@ -26,6 +27,9 @@ from advsweep.sweep.tracking.base import NoTracking
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.store import RunRecord, Store, SweepRecord
+
+# Takes the place of an estimator whose code may not be run; it fits any batch.
+_STAND_IN = "grpo"
 
 # Config nodes by group: executor, resources, stopping and tracking.
 #
@@ -134,6 +138,20 @@ def stored_run(record: RunRecord) -> Run:
     return run
 
 
+def _without_estimator_code(config: Plain) -> tuple[Plain, bool]:
+    """Return a config without the code of its estimator, where that may not be run here.
+
+    No weights need it. A registered estimator stands in its place.
+
+    Returns:
+        The config, and whether it is the whole one.
+    """
+    codes = find_codes({"estimator": config.get("estimator")})
+    if all(is_allowed(code) for _, code in codes):
+        return config, True
+    return {**config, "estimator": _STAND_IN}, False
+
+
 def trained_run(record: RunRecord, store: Store) -> Run:
     """Build a run of a store from its config, to use its weights.
 
@@ -142,7 +160,10 @@ def trained_run(record: RunRecord, store: Store) -> Run:
     Raises:
         ConfigError: a component of advsweep was revised, or its data changed.
     """
-    run = build_run(record.config)
+    config, is_whole = _without_estimator_code(record.config)
+    run = build_run(config)
+    if not is_whole:
+        return replace(run, stored_identity=record.identity)
     if run.identity == record.identity:
         return run
     if record.id not in store.runs.by_definition([run.estimator.name]).get(run.definition, []):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advsweep.components import leaves
+from advsweep.components import CODE, leaves
 from advsweep.errors import counted, first_of
 from advsweep.machine import git_state
 from advsweep.store.records import Status
@@ -104,7 +104,8 @@ def replaced_runs(plan: Plan, records: Iterable[RunRecord]) -> list[int]:
 
 
 def _as_key(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)
+    """Return a config as a text, without the code of its components."""
+    return json.dumps(sorted((key, as_text(value)) for key, value in leaves(config)))
 
 
 def _kept_values(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
@@ -121,9 +122,13 @@ def _kept_values(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
         if record is None or record.config == planned.config:
             continue
         planned_values = dict(leaves(planned.config))
+        # A file of the same code may have another name.
+        renamed = {f"{k}.name" for k, v in planned.config.items() if CODE in as_node(v)}
         for key, value in leaves(record.config):
             # Evaluations have their own identities: missing ones are made.
             if key.startswith("evaluation.") or planned_values.get(key, value) == value:
+                continue
+            if key in renamed:
                 continue
             differing.setdefault(
                 key, f"{key}={as_text(value)} (given: {as_text(planned_values[key])})"
@@ -151,6 +156,11 @@ def _joined_sweep(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
         f"{'joins' if new == 1 else 'join'} {counted(others, 'other run')} of it; give another "
         "--name to keep them apart"
     ]
+
+
+def as_node(value: Any) -> Mapping[str, Any]:
+    """Return a config value if it is a mapping; empty for any other."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def as_text(value: Any) -> str:

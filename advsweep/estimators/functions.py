@@ -1,0 +1,318 @@
+"""Estimators that are plain functions: parameters by the names of the fields of `GroupBatch`.
+
+    def advantages(rewards, scale=1.0):  # [prompts, rollouts], 1 for a right answer
+        return scale * (rewards - rewards.mean(dim=1, keepdim=True))
+
+`rewards` is a field of the batch, `scale` an option. `estimator_class` makes an estimator of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import typing
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from advsweep.components import describe_type, option
+from advsweep.errors import ConfigError, PluginError, counted, nearest
+from advsweep.estimators.base import Estimator
+from advsweep.estimators.batch import GroupBatch, Groups
+from advsweep.estimators.varied import complete_batch
+
+if TYPE_CHECKING:
+    from advsweep.estimators.batch import FlagPerRollout, PerRollout, PerToken
+    from advsweep.named_code import NamedCode
+
+FIELDS = tuple(field.name for field in dataclasses.fields(GroupBatch))
+
+# What every batch has, or may leave out without harm.
+_ALWAYS = frozenset({"rewards", "mask", "part_weights"})
+
+# Fields that depend on rewards; an estimator that reads none of them reads another signal.
+_REWARDS = frozenset(
+    {"rewards", "ref_rewards", "reward_parts", "greedy_rewards", "solve_rates", "answered"}
+)
+
+_OF_DEFAULT = {bool: bool, int: int | float, float: float, str: str, tuple: tuple[Any, ...]}
+
+# Groups of this size are tried to see what a function's results are like.
+_TRIED_SIZE = 6
+
+
+@dataclasses.dataclass(kw_only=True)
+class FunctionEstimator(Estimator):
+    """An estimator whose formula is a plain function.
+
+    Its results say whether it gives an advantage per token, whether the order of rollouts matters
+    and whether it is defined for a single rollout: `_narrow` sets these for each instance.
+
+    Rollouts that are missing are left out, unless the function has a parameter `mask`. Groups are
+    then computed without them, groups of equally many rollouts together. Where groups depend on one
+    another, as by a statistic of the batch, missing rollouts have the mean reward of their group.
+
+    Attributes:
+        function: the function.
+        given: the fields of the batch that are its parameters.
+    """
+
+    family: ClassVar[str] = "files"
+    departures: ClassVar[str] = "no source is stated"
+    function: ClassVar[Callable[..., Any]]
+    given: ClassVar[frozenset[str]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._narrow(per_token=False)
+        rewards = _mixed_rewards(_TRIED_SIZE)
+        batch = complete_batch(rewards)
+        values = self._tried(batch)
+        if values is None:
+            return  # what is wrong with it is said where it is checked
+        is_per_token = values.ndim == 3
+        self._narrow(per_token=is_per_token)
+        if is_per_token:
+            self._narrow(needs=self.needs | {"lengths"})
+        single = self._tried(complete_batch(torch.tensor([[0.0], [1.0]])))
+        if single is None or not single.isfinite().all():
+            self._narrow(minimum_group=2)
+        order = torch.arange(_TRIED_SIZE - 1, -1, -1).expand_as(rewards)
+        reversed_values = self._tried(batch.select(slice(None), order))
+        if reversed_values is None or not _are_close(reversed_values.flip(1), values):
+            self._narrow(exchangeable=False)
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout | PerToken:
+        batch = groups.batch
+        mask = batch.mask
+        if mask is None or mask.all():
+            values = self._call(batch)
+        elif "mask" in self.given:
+            values = self._call(dataclasses.replace(batch, rewards=groups.rewards))
+        elif self._is_per_group:
+            values = self._without_missing(batch, mask)
+        else:
+            filled = torch.where(mask, groups.rewards, groups.mean)
+            values = self._call(dataclasses.replace(batch, rewards=filled))
+        if (values.ndim == 3) is not self.per_token:
+            raise PluginError(
+                f"{self._where}: expected one advantage per rollout for every batch, or one per "
+                f"token for every batch, got the shape {list(values.shape)}"
+            )
+        return values
+
+    @property
+    def _where(self) -> str:
+        code = self.named_code
+        return type(self).__name__ if code is None else f"{code.where}: {code.object}"
+
+    def _call(self, batch: GroupBatch) -> PerRollout | PerToken:
+        """Return what the function gives, in the rewards' type.
+
+        Raises:
+            PluginError: it is no tensor of one finite number per rollout or token.
+        """
+        values = self._result(batch)
+        self._check_form(values, batch)
+        self._check_finite(values, batch)
+        return typing.cast("Tensor", values).to(batch.rewards)
+
+    def _result(self, batch: GroupBatch) -> Any:
+        """Return what the function returns, unchecked."""
+        arguments = {name: getattr(batch, name) for name in self.given}
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return type(self).function(**arguments, **options)
+
+    def _check_form(self, values: Any, batch: GroupBatch) -> None:
+        shape = list(batch.rewards.shape)
+        if not isinstance(values, Tensor):
+            raise PluginError(
+                f"{self._where}: expected a tensor of the shape {shape}, one advantage per "
+                f"rollout, got {type(values).__name__}"
+            )
+        if not values.is_floating_point():
+            kind = str(values.dtype).removeprefix("torch.")
+            raise PluginError(
+                f"{self._where}: expected advantages as floats, got {kind}; return values.float()"
+            )
+        if list(values.shape[:2]) != shape or values.ndim > 3:
+            raise PluginError(
+                f"{self._where}: expected advantages of the shape {shape}, one per rollout, got "
+                f"{list(values.shape)}"
+            )
+
+    def _check_finite(self, values: Tensor, batch: GroupBatch) -> None:
+        is_bad = ~values.isfinite()
+        if is_bad.any():
+            row = batch.rewards[is_bad.flatten(1).any(dim=1)][0].tolist()
+            raise PluginError(
+                f"{self._where}: expected finite advantages, got {values[is_bad][0].item()} in a "
+                f"group with the rewards {_shown(row)}"
+            )
+
+    @functools.cached_property
+    def _is_per_group(self) -> bool:
+        """Whether the advantages of a group depend on that group alone, by trying it."""
+        batch = complete_batch(_mixed_rewards(_TRIED_SIZE))
+        together = self._tried(batch)
+        if together is None:
+            return False
+        for number in range(len(batch.rewards)):
+            alone = self._tried(batch.select(slice(number, number + 1)))
+            if alone is None or not _are_close(alone[0], together[number]):
+                return False
+        return True
+
+    def _without_missing(self, batch: GroupBatch, mask: FlagPerRollout) -> PerRollout | PerToken:
+        """Compute each group without its missing rollouts, groups of one size together."""
+        counts = mask.sum(dim=1)
+        # Rollouts that are there come first, in their order.
+        order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+        values: Tensor | None = None
+        for size in sorted(set(counts.tolist())):
+            if size < self.minimum_group:
+                continue
+            rows = (counts == size).nonzero()[:, 0]
+            places = order[rows][:, :size]
+            packed = dataclasses.replace(batch.select(rows, places), mask=None)
+            computed = self._call(packed)
+            if values is None:
+                values = computed.new_zeros(*batch.rewards.shape, *computed.shape[2:])
+            index = places if computed.ndim == 2 else places[..., None].expand_as(computed)
+            values[rows] = values[rows].scatter(1, index, computed)
+        if values is None:
+            tokens = (1,) if self.per_token else ()
+            return batch.rewards.new_zeros(*batch.rewards.shape, *tokens)
+        return values
+
+    def _tried(self, batch: GroupBatch) -> Tensor | None:
+        """Return what the function gives to a copy of a batch; None where it fails."""
+        copied = copy.deepcopy(batch)
+        try:
+            # The check before a training shows what this hides.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                values = self._result(copied)
+            self._check_form(values, copied)
+        except Exception:  # noqa: BLE001 - the user's code may raise anything; the check says what
+            return None
+        return typing.cast("Tensor", values)
+
+
+def _mixed_rewards(size: int) -> PerRollout:
+    """Return a group for each number of right answers, these first."""
+    counts = torch.arange(size + 1)[:, None]
+    return (torch.arange(size) < counts).float()
+
+
+def _are_close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, equal_nan=True)
+
+
+def _shown(row: list[float]) -> str:
+    """Return the rewards of a group, in words where they are equal."""
+    if len(set(row)) == 1:
+        return f"{row[0]:g} ({counted(len(row), 'rollout')})"
+    return ", ".join(f"{reward:g}" for reward in row)
+
+
+def estimator_class(function: Callable[..., Any], code: NamedCode) -> type[FunctionEstimator]:
+    """Make an estimator's class of a function.
+
+    Parameters that are fields of `GroupBatch` are given by name; one with a default is given where
+    the batch has it. Other parameters need a default and are options.
+
+    Raises:
+        ConfigError: a parameter is neither; the message names file and line.
+    """
+    given: set[str] = set()
+    needs: set[str] = set()
+    options: list[tuple[str, Any, Any]] = []
+    hints = _hints_of(function)
+    for parameter in _parameters_of(function, code):
+        name = parameter.name
+        has_default = parameter.default is not parameter.empty
+        if name in FIELDS:
+            given.add(name)
+            if not has_default and name not in _ALWAYS:
+                needs.add(name)
+        elif has_default:
+            kind = _type_of(parameter, hints, code)
+            # A list would be shared by all instances.
+            default = parameter.default
+            default = tuple(default) if isinstance(default, list) else default
+            options.append((name, kind, option(default, help=f"{code.object}'s `{name}`")))
+        else:
+            fields = ", ".join(FIELDS)
+            raise ConfigError(
+                f"{code.where}: {code.object}: the parameter '{name}' is no field of a batch; "
+                f"{nearest(name, FIELDS)} Fields: {fields}; an option has a default, as {name}=1.0"
+            )
+    if not given:
+        raise ConfigError(
+            f"{code.where}: {code.object}: expected a parameter that is a field of a batch, such "
+            f"as `rewards`, got {', '.join(name for name, *_ in options) or 'none'}"
+        )
+    signature = ", ".join(inspect.signature(function).parameters)
+    return typing.cast(
+        "type[FunctionEstimator]",
+        dataclasses.make_dataclass(
+            code.object,
+            options,
+            bases=(FunctionEstimator,),
+            kw_only=True,
+            namespace={
+                "__doc__": inspect.getdoc(function) or f"A function of {code.place}.",
+                "__module__": function.__module__,
+                "formula": f"A = {code.object}({signature})",
+                "function": staticmethod(function),
+                "given": frozenset(given),
+                "needs": frozenset(needs),
+                "uses": frozenset(given - needs - _ALWAYS),
+                "verifier_free": not given & _REWARDS,
+            },
+        ),
+    )
+
+
+def _parameters_of(function: Callable[..., Any], code: NamedCode) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a function, all of which have names that it can be called by."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in named:
+            raise ConfigError(
+                f"{code.where}: {code.object}: expected parameters with names, as fields of a "
+                f"batch are given by name, got {parameter}"
+            )
+        yield parameter
+
+
+def _hints_of(function: Callable[..., Any]) -> Mapping[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # noqa: BLE001 - an annotation is any expression, and may name nothing
+        return {}
+
+
+def _type_of(parameter: inspect.Parameter, hints: Mapping[str, Any], code: NamedCode) -> Any:
+    """Return the type of an option: its annotation, or that of its default."""
+    hint = hints.get(parameter.name)
+    default = parameter.default
+    known = (bool, int, float, str)
+    if hint in known or typing.get_origin(hint) is typing.Literal:
+        return hint
+    if default is None:
+        return Any
+    kind = tuple if isinstance(default, list) else type(default)
+    if kind not in _OF_DEFAULT:
+        expected = ", ".join(map(describe_type, (bool, float, str)))
+        raise ConfigError(
+            f"{code.where}: {code.object}: expected the option '{parameter.name}' to have one of "
+            f"{expected} or a list as its default, got {type(default).__name__}"
+        )
+    return _OF_DEFAULT[kind]
