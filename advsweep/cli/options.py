@@ -123,8 +123,8 @@ TrustStore = Annotated[
     bool,
     typer.Option(
         "--trust-store",
-        help="Start the training commands recorded in the store; they may do anything that you "
-        "may do on this machine.",
+        help="Run the training commands, and the code of files, recorded in the store; they may do "
+        "anything that you may do on this machine.",
     ),
 ]
 Where = Annotated[
