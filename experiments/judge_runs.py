@@ -48,7 +48,7 @@ from advsweep.writing import Document, write
 # The difference to the chance baseline of each seed's problems, which cancels between two rows.
 _ABOVE = re.compile(r"\[above=\w+\]$")
 _PARTS = ("_difference", "_difference_low", "_difference_high", "_pairs", "_df", "_effect")
-_PARTS += ("_p", "_p_adjusted", "_seeds_needed")
+_PARTS += ("_p", "_p_adjusted", "_equal_within", "_seeds_needed")
 # Ranks of values: those of the chance baselines, and the digits that are not here, change them.
 _UNPAIRED = ("_p_better", "_p_permutation")
 _UNPAIRED_HEADINGS = ("P(better)", "p perm")

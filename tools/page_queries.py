@@ -265,9 +265,41 @@ def equivalence_margin(file: str, outcome: str, arm: str) -> float:
     of freedom.
     """
     middle, low, high = (float(end) for end in difference(file, *arm.split("&"), outcome))
-    df = _only(_numbers(file, arm.split("&"), outcome, "_df"), file, "df")
+    df = _degrees_of_freedom(file, arm.split("&"), outcome)
     scale = (high - low) / 2 / stats.t.ppf(1 - LEVEL / 2, df)
     return float(abs(middle) + scale * stats.t.ppf(1 - LEVEL, df))
+
+
+def _degrees_of_freedom(file: str, conditions: Sequence[str], outcome: str) -> float:
+    """Return those of a difference's interval; tables before pooled spreads have the pairs alone."""
+    name = column_of(file, outcome, "_difference")
+    if f"{name}_df" in table(file).columns:
+        return _only(_numbers(file, conditions, name, "_df"), file, "df")
+    return _only(_numbers(file, conditions, name, "_pairs"), file, "pairs") - 1
+
+
+@query
+def equal_within(file: str, outcome: str, *arms: str) -> list[Value]:
+    """`equal_within FILE OUTCOME ARM ...`: the smallest margin within which all are equivalent.
+
+    It is rounded up to thousandths, so that what is said of it holds.
+    """
+    margin = max(equivalence_margin(file, outcome, arm) for arm in arms)
+    return [math.ceil(1000 * margin) / 1000]
+
+
+@query
+def all_equal_within(file: str, outcome: str) -> list[Value]:
+    """`all_equal_within FILE OUTCOME`: the same of all arms without a significant difference."""
+    found = table(file)
+    name = column_of(file, outcome, "_difference")
+    alike = found[found[f"{name}_p_adjusted"] > LEVEL]
+    half = (alike[f"{name}_difference_high"] - alike[f"{name}_difference_low"]) / 2
+    has_df = f"{name}_df" in found.columns
+    df = alike[f"{name}_df"] if has_df else alike[f"{name}_pairs"] - 1
+    scale = half / stats.t.ppf(1 - LEVEL / 2, df)
+    margins = alike[f"{name}_difference"].abs() + scale * stats.t.ppf(1 - LEVEL, df)
+    return [math.ceil(1000 * float(margins.max())) / 1000]
 
 
 @query

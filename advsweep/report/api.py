@@ -154,8 +154,8 @@ class ReportTable:
 
         Columns are the keys that name rows, `baseline`, `outcome`, `primary`, and those of the
         CSV: `difference` with `difference_low` and `difference_high`, `pairs`, `df`, `p`,
-        `p_adjusted`, ...; p is NaN for differences that are descriptive. `attrs["family"]` says
-        what p is adjusted over.
+        `p_adjusted`, `equal_within`, ...; p is NaN for differences that are descriptive.
+        `attrs["family"]` says what p is adjusted over.
         """
         report = self.report
         frame = pd.DataFrame(
@@ -201,6 +201,7 @@ def report(
     sort: str | None = None,
     baseline: str | None = None,
     difference: float | None = None,
+    margin: str | float | Sequence[str] = (),
     at: str | None = None,
     outcomes: str | Sequence[str] | None = None,
     ended_early: str | float = KEEP,
@@ -215,6 +216,8 @@ def report(
         sort: a column, the best first, or a key.
         baseline: the row that others are compared with; `none` for no comparison.
         difference: the difference that seeds needed are counted for.
+        margin: margins of equivalence that are tested: `0.02` for every pass@k, or texts such as
+            `"entropy/right=0.05"`.
         at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
         outcomes: the columns that are tested; by default those that the sweep declares, or else
             pass@1, coverage and diversity, or the reward.
@@ -237,6 +240,7 @@ def report(
                     sort=sort,
                     baseline=baseline,
                     target=difference,
+                    margins=[str(margin)] if isinstance(margin, (str, float)) else margin,
                     at=None if at is None else parse_cutoff(at, "at"),
                     outcomes=parse_outcomes(_list(outcomes), "outcomes"),
                     declared_by="outcomes",

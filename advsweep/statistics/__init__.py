@@ -20,6 +20,7 @@ from advsweep.statistics.comparison import (
     seeds_needed,
 )
 from advsweep.statistics.curves import Regression, regress, value_at
+from advsweep.statistics.equivalence import equivalence_margin, equivalence_p_value
 from advsweep.statistics.intervals import bootstrap_over_problems, student_t_interval
 from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
 
@@ -36,6 +37,8 @@ __all__ = [
     "compare_unpaired",
     "correlation_interval",
     "correlation_p_value",
+    "equivalence_margin",
+    "equivalence_p_value",
     "holm",
     "improvement_share",
     "mean_over_problems",

@@ -16,6 +16,11 @@ def differences() -> list[float]:
     return found
 
 
+def equal_within(outcome: str) -> list[float]:
+    """The smallest margin within which FADE is equivalent to Dr. GRPO."""
+    return page_queries.equal_within(REPORT, outcome, "&".join(PLAIN))
+
+
 def not_excluded(gain: str) -> list[float]:
     """A gain in pass@1 that FADE's interval includes."""
     high = float(page_queries.difference(REPORT, *PLAIN, "pass@1")[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import page_queries
@@ -25,6 +26,13 @@ def exact(verdict: str) -> list[float]:
     """How many of the exact checks have a verdict."""
     ledger = page_queries.table("papers/ledger.csv")
     return [int(((ledger["judge"] == "exact") & (ledger["verdict"] == verdict)).sum())]
+
+
+def excluded(part: str) -> list[float]:
+    """The smallest difference, in thousandths, that the 95 % interval of a part excludes."""
+    [low] = page_queries.value("papers/ledger.csv", f"part={part}", "low")
+    [high] = page_queries.value("papers/ledger.csv", f"part={part}", "high")
+    return [math.ceil(1000 * max(-low, high)) / 1000]
 
 
 def found(part: str) -> list[float]:

@@ -72,6 +72,11 @@ def verdict_to_clip_is(wanted: str, *losses: str) -> list[str]:
     return []
 
 
+def equal_to_clip_within(*losses: str) -> list[float]:
+    """The smallest margin within which losses are equivalent to the clipped one of the same age."""
+    return page_queries.equal_within(AT_16, "pass@1", *(arm(loss) for loss in losses))
+
+
 def best_and_worst(best: str, worst: str) -> list[float]:
     """No value; an error unless these losses end highest and lowest at an age of 16 steps."""
     ends = {

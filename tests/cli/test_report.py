@@ -49,6 +49,9 @@ def test_assertions_decide_the_exit_code(report):
         (["--assert", "pass@1[grpo] >="], "--assert: expected numbers and COLUMN[ROW]"),
         (["--where", "estimator"], "--where: expected KEY=VALUE"),
         (["--at", "hours"], "--at: expected steps"),
+        (["--margin", "0"], "--margin: expected a positive NUMBER, or OUTCOME=NUMBER with one of"),
+        (["--margin", "pass@2=0.1"], "got 'pass@2=0.1'"),
+        (["--outcomes", "entropy/token", "--margin", "0.1"], "one of entropy/token, got '0.1'"),
         (["--rows", "estimatr"], "did you mean 'estimator'"),
         (["--rows", "seed"], "differ in other keys as well (estimator: grpo, fade)"),
     ],
@@ -58,6 +61,24 @@ def test_mistakes_are_one_line(report, arguments, words):
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_margin_tests_equivalence_in_every_format(report):
+    code, out, _ = report("two", "--margin", "0.5")
+    assert code == 0
+    assert "Equivalent to grpo within 0.5 in p@1: fade." in out
+    full = report("two", "--full", "--margin", "0.5")[1]
+    assert "p equal" in full
+    [difference] = [
+        each
+        for each in json.loads(report("two", "--margin", "0.5", "--format", "json")[1])[
+            "differences"
+        ]
+        if each["metric"] == "pass@1"
+    ]
+    assert difference["margin"] == 0.5
+    assert difference["p_equal"] <= 0.05
+    assert abs(difference["difference"]) < difference["equal_within"] < 0.5
 
 
 def test_a_report_is_a_small_table_and_sentences(report):

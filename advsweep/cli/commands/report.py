@@ -23,6 +23,7 @@ EXAMPLES = (
     "advsweep report demo",
     "advsweep report demo --full",
     "advsweep report demo --baseline grpo --columns pass@1,pass@8",
+    "advsweep report demo --margin 0.02 --margin entropy/right_rarefied=0.05",
     "advsweep report demo --format html > demo.html",
     "advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'",
 )
@@ -78,6 +79,15 @@ def report(
             "--difference",
             metavar="D",
             help="Compute the seeds that would show this difference.",
+        ),
+    ] = None,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--margin",
+            metavar="[OUTCOME=]NUMBER,...",
+            help="Test whether rows are equivalent within this margin: of every pass@k, or of one "
+            "outcome.",
         ),
     ] = None,
     at: Annotated[
@@ -150,6 +160,7 @@ def report(
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
     asserted = [parse_assertion(text) for text in assertions or ()]
+    margins = [each for text in margin or () for each in split_list(text)]
     declared = [] if outcomes is None else parse_outcomes(split_list(outcomes), "--outcomes")
     opened = open_store(store, create=False)
     request = ReportRequest(
@@ -171,6 +182,7 @@ def report(
                 columns=names,
                 sort=sort_column,
                 target=difference,
+                margins=margins,
                 rank=rank_column,
             ),
         )

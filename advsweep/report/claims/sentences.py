@@ -2,20 +2,25 @@
 
 A difference to the baseline is significant if its p after the correction over the primary
 outcomes' differences is at most .05; its 95 % interval then excludes 0, as p alone is not larger.
-All other differences are descriptive, and nothing is found about them.
+All other differences are descriptive, and nothing is found about them. A row without a significant
+difference has the margins within which it is equivalent to the baseline.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from advsweep.report.data.labels import name_group, short_keys, show_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.tables.comparison import LEVEL
+from advsweep.report.tables.margins import show_margin
 from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes, unit_of
 from advsweep.report.tables.render import lay_out, show_difference, show_values
 from advsweep.report.tables.types import Cell, Difference, NoteKind, Report, count_states
+from advsweep.statistics import equivalence_margin
 from advsweep.writing import NO_NUMBER, Document, Entry, Line, Table
 
 SAME = "same for every seed"
@@ -74,7 +79,8 @@ def list_findings(report: Report) -> list[ReportFinding]:
     by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
     for row, members in by_row:
         name = _short_name(report, row)
-        judged = [(judge_difference(difference), difference) for difference in members]
+        members_of_row = list(members)
+        judged = [(judge_difference(difference), difference) for difference in members_of_row]
         significant = [
             f"{heading} {difference.column.header}, {_shown(difference)}"
             for heading, difference in judged
@@ -89,12 +95,36 @@ def list_findings(report: Report) -> list[ReportFinding]:
                 )
             )
         else:
-            others.append(name)
+            others.append(f"{name}{_describe_margins(members_of_row)}")
     columns = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
     if others:
         none = f"No significant difference from {report.baseline} in {columns}"
         findings.append(ReportFinding(f"{none}: {'; '.join(others)}."))
+    findings += _list_equivalent_rows(report)
     return [*findings, *map(ReportFinding, _describe_equal_rows(report))]
+
+
+def _describe_margins(differences: Sequence[Difference]) -> str:
+    """Say within which margins a row is equivalent to the baseline; empty where nothing varies."""
+    margins = [equivalence_margin(difference.comparison) for difference in differences]
+    if all(math.isnan(margin) for margin in margins):
+        return ""
+    shown = [NO_NUMBER if math.isnan(margin) else show_margin(margin) for margin in margins]
+    return f" (equal within {', '.join(shown)})"
+
+
+def _list_equivalent_rows(report: Report) -> list[ReportFinding]:
+    """Return a finding for each margin, with the rows that are equivalent within it."""
+    findings = []
+    for column in dict.fromkeys(d.column for d in report.primary if not math.isnan(d.margin)):
+        tested = [d for d in report.primary if d.column is column]
+        names = [_short_name(report, d.row) for d in tested if d.p_equal <= LEVEL]
+        within = f"within {tested[0].margin:g} in {column.header}"
+        text = f"No row is shown to be equivalent to {report.baseline} {within}."
+        if names:
+            text = f"Equivalent to {report.baseline} {within}: {'; '.join(names)}."
+        findings.append(ReportFinding(text))
+    return findings
 
 
 def describe_findings(report: Report) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from advsweep.errors import ConfigError, FitError, ReportError
+from advsweep.errors import FitError, ReportError
 from advsweep.names import ACR
 from advsweep.report.data.columns import find_outcome, parse_column
 from advsweep.report.data.labels import label_rows
@@ -17,6 +17,7 @@ from advsweep.report.figures.axes import label_axis
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.style import COLOURS, GREY, RowStyle
 from advsweep.report.tables.comparison import LEVEL
+from advsweep.report.tables.margins import parse_margins
 from advsweep.report.tables.notes import describe_unknown_seeds
 from advsweep.report.tables.types import NoteKind
 from advsweep.statistics import Regression, regress
@@ -75,7 +76,7 @@ def forest(
         )
     table = pd.DataFrame(differences).drop_duplicates(["outcome", "row"], keep="last")
     outcomes = list(table["outcome"].unique())
-    margins = _margins(margin, outcomes)
+    margins = parse_margins(margin, outcomes)
     # A/A rows on top, and the others by the first outcome.
     first = table[table["outcome"] == outcomes[0]].set_index("row")["difference"].to_dict()
     labels = sorted(
@@ -142,29 +143,6 @@ def _is_far(differences: pd.DataFrame) -> pd.Series:
     """Say which differences are too far from 0 to be drawn to scale with the others."""
     ends = differences[["low", "high"]].abs().max(axis=1)
     return ends > _FAR * ends.median()
-
-
-def _margins(texts: Sequence[str], outcomes: Sequence[str]) -> dict[str, float]:
-    """Parse margins: a number for every pass@k, or OUTCOME=NUMBER.
-
-    Raises:
-        ConfigError: a text is neither, or names another outcome.
-    """
-    margins: dict[str, float] = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        try:
-            margin = float(number)
-        except ValueError:
-            margin = math.nan
-        named = [name] if name else [each for each in outcomes if each.startswith("pass@")]
-        if not 0 < margin < math.inf or not {*named} <= {*outcomes}:
-            raise ConfigError(
-                f"--margin: expected a positive NUMBER, or OUTCOME=NUMBER with one of "
-                f"{', '.join(outcomes)}, got {text!r}"
-            )
-        margins |= dict.fromkeys(named, margin)
-    return margins
 
 
 def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str) -> list[str]:

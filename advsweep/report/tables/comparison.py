@@ -9,8 +9,8 @@ The spread of a difference is that of the rows' design, or their own; `designs.p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.evaluation_sources import PassAtK
@@ -19,10 +19,17 @@ from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.sources import Reached
 from advsweep.report.tables.baselines import BaselineRows, default_baseline, parse_baseline
 from advsweep.report.tables.designs import Spreads
+from advsweep.report.tables.margins import parse_margins
 from advsweep.report.tables.request import NO_BASELINE, ReportRequest
 from advsweep.report.tables.rows import Rows
 from advsweep.report.tables.types import Arm, Difference, Report, Row
-from advsweep.statistics import Comparison, benjamini_hochberg, improvement_share, seeds_needed
+from advsweep.statistics import (
+    Comparison,
+    benjamini_hochberg,
+    equivalence_p_value,
+    improvement_share,
+    seeds_needed,
+)
 
 # The largest adjusted p of a significant difference.
 LEVEL = 0.05
@@ -55,12 +62,14 @@ class Comparing:
         outcomes: the primary outcomes.
         others: the columns that are described.
         target: the difference that seeds are counted for; None for the observed one.
+        margins: those of tests of equivalence, by the name of an outcome.
     """
 
     baseline: BaselineRows
     outcomes: Sequence[Column]
     others: Sequence[Column] = ()
     target: float | None = None
+    margins: Mapping[str, float] = field(default_factory=dict)
 
 
 def compare(rows: Rows, request: ReportRequest, *, tuned: str) -> Compared:
@@ -72,7 +81,9 @@ def compare(rows: Rows, request: ReportRequest, *, tuned: str) -> Compared:
     Raises:
         NotFoundError: no row is the baseline that the user names.
         ReportError: the user's baseline is none, or a row could be compared with several.
+        ConfigError: a margin cannot be read, or is of no primary outcome.
     """
+    margins = parse_margins(request.margins, [outcome.name for outcome in rows.outcomes])
     baseline = _choose_baseline(rows, request.baseline)
     if baseline is None:
         return Compared()
@@ -81,6 +92,7 @@ def compare(rows: Rows, request: ReportRequest, *, tuned: str) -> Compared:
         outcomes=rows.outcomes,
         others=_described_columns(rows, request),
         target=request.target,
+        margins=margins,
     )
     return Compared(baseline.text, compare_rows(rows.listed, rows.arms, comparing))
 
@@ -119,7 +131,8 @@ def compare_rows(
 ) -> list[Difference]:
     """Compare every row with its baseline, in each column where both have at least two seeds.
 
-    The p values of the primary outcomes are adjusted together, and no others.
+    The p values of the primary outcomes are adjusted together, and no others. So are those of
+    their tests of equivalence.
 
     Args:
         arms: those whose spread counts, whether or not they are among the rows.
@@ -151,6 +164,7 @@ def compare_rows(
                 improvement=_improvement(column, rows[place], rows[baseline]),
                 seeds=count_seeds(comparison, target),
                 target=target,
+                margin=comparing.margins.get(column.name, math.nan),
             )
             differences.append(difference)
     primary = [difference for difference in differences if difference.is_primary]
@@ -178,10 +192,17 @@ def _adjust(differences: Sequence[Difference]) -> list[Difference]:
     # Without variation there is nothing to test.
     p_values = [d.comparison.p_value if d.comparison.sd > 0 else math.nan for d in differences]
     adjusted = benjamini_hochberg(p_values)
+    equal = benjamini_hochberg([_equivalence_p(difference) for difference in differences])
     return [
-        replace(difference, p_adjusted=float(p_value))
-        for difference, p_value in zip(differences, adjusted, strict=True)
+        replace(difference, p_adjusted=float(p_value), p_equal=float(p_equal))
+        for difference, p_value, p_equal in zip(differences, adjusted, equal, strict=True)
     ]
+
+
+def _equivalence_p(difference: Difference) -> float:
+    if math.isnan(difference.margin):
+        return math.nan
+    return equivalence_p_value(difference.comparison, difference.margin)
 
 
 def with_baseline(report: Report, baseline: BaselineRows) -> Report:

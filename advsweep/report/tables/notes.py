@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from advsweep.errors import first_of
+from advsweep.errors import counted, first_of
 from advsweep.names import ROLLOUT_COST
 from advsweep.report.data.labels import name_group
 from advsweep.report.data.metrics import MetricDirection
@@ -161,6 +161,8 @@ def difference_notes(report: Report) -> list[str]:
         f"seeds needed: {needed} that would give 80 % power {_describe_target(report)}, if its "
         "spread is as estimated here",
     ]
+    if report.primary:
+        lines.append(describe_equivalence(report))
     if not all(comparison.paired for comparison in comparisons):
         lines.append("unpaired: rows that share fewer than two known seeds, by Welch's t-test")
     return lines
@@ -216,6 +218,23 @@ def describe_family(report: Report) -> str:
     outcomes = ", ".join(dict.fromkeys(d.column.header for d in report.primary))
     declared = f", declared by {report.declared_by}" if report.declared_by else ""
     return f"p adj is adjusted over {report.family} ({outcomes}{declared}), by Benjamini-Hochberg"
+
+
+def describe_equivalence(report: Report) -> str:
+    """Describe the margins within which rows are equivalent to the baseline, and their tests."""
+    text = (
+        "equal within: the smallest margin within which two one-sided t-tests at 5 % (Schuirmann, "
+        "1987) show a row to be equivalent to the baseline, each by itself"
+    )
+    margins = {d.column.header: d.margin for d in report.primary if not math.isnan(d.margin)}
+    if not margins:
+        return f"{text}; --margin tests one that was chosen beforehand"
+    tests = sum(not math.isnan(d.p_equal) for d in report.primary)
+    listed = ", ".join(f"{header} {margin:g}" for header, margin in margins.items())
+    return (
+        f"{text}; p equal: of these tests at the given margin ({listed}), adjusted over "
+        f"{counted(tests, 'test')} by Benjamini-Hochberg"
+    )
 
 
 def _describe_matched(rates: Mapping[str, Any]) -> str:

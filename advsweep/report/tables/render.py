@@ -11,11 +11,12 @@ from typing import Any
 from advsweep.report.data.groups import Group
 from advsweep.report.data.labels import show_key
 from advsweep.report.tables.comparison import show_seeds
+from advsweep.report.tables.margins import show_margin
 from advsweep.report.tables.marks import find_marks
 from advsweep.report.tables.notes import LEGEND, difference_notes, notes
 from advsweep.report.tables.provenance import provenance
 from advsweep.report.tables.types import Cell, Difference, NoteKind, Report
-from advsweep.statistics import Comparison, RankInterval
+from advsweep.statistics import Comparison, RankInterval, equivalence_margin
 from advsweep.store.seeds import UnknownSeed
 from advsweep.writing import (
     Document,
@@ -99,13 +100,13 @@ def _lay_out_part(report: Report, differences: Sequence[Difference]) -> Table:
     # Columns that are empty for all differences are left out.
     empty = {
         heading
-        for heading in ("p perm", "P(better)")
+        for heading in ("p perm", "p equal", "P(better)")
         if all(entries[heading].value is None for entries in cells)
     }
     kind = "primary outcomes"
     if not differences[0].is_primary:
         kind = "other columns (descriptive, not tested)"
-        empty |= {"p", "p perm", "p adj", "seeds needed"}
+        empty |= {"p", "p perm", "p adj", "equal within", "p equal", "seeds needed"}
     headings = [heading for heading in cells[0] if heading not in empty]
     sections: dict[str, list[Line]] = {}
     for d, entries in zip(differences, cells, strict=True):
@@ -150,6 +151,7 @@ def _difference(difference: Difference) -> dict[str, Entry]:
 
     shown, interval = show_difference(c)
     p_value = c.p_value if c.sd > 0 else math.nan
+    within = equivalence_margin(c)
     return {
         "difference": Entry(shown, value=c.difference),
         "95 % interval": Entry(interval),
@@ -158,6 +160,8 @@ def _difference(difference: Difference) -> dict[str, Entry]:
         "p": number(p_value, show_p(p_value)),
         "p perm": number(c.p_permutation, show_p(c.p_permutation)),
         "p adj": number(difference.p_adjusted, show_p(difference.p_adjusted)),
+        "equal within": Entry() if math.isnan(within) else Entry(show_margin(within), value=within),
+        "p equal": number(difference.p_equal, show_p(difference.p_equal)),
         "effect": number(c.effect_size, f"{c.effect_size:+.2f}"),
         "P(better)": number(chance, f"{chance or 0:.2f}"),
         "seeds needed": number(seeds, show_seeds(seeds or 0)),
@@ -170,7 +174,8 @@ def report_records(report: Report) -> list[dict[str, Any]]:
     The columns are the config keys that name rows, `n`, `rank`, `rank_low` and `rank_high` if
     the rows are ranked, for each column NAME, NAME_low, NAME_high and NAME_n, and for each
     primary outcome and each other compared column the difference to the baseline, with p values
-    of the primary outcomes alone. A number that a row lacks is None; a key that it lacks is empty.
+    and margins of equivalence of the primary outcomes alone. A number that a row lacks is None; a
+    key that it lacks is empty.
     """
     compared = {(d.row, d.column.name): plain_difference(d) for d in report.differences}
     parts: dict[str, dict[str, None]] = {}
@@ -210,13 +215,16 @@ def plain_difference(difference: Difference) -> dict[str, Any]:
         numbers["p_better"] = difference.improvement
     if not difference.is_primary:
         return numbers
-    return {
-        **numbers,
+    numbers |= {
         "p": c.p_value if c.sd > 0 else None,
         "p_permutation": c.p_permutation,
         "p_adjusted": difference.p_adjusted,
+        "equal_within": equivalence_margin(c),
         "seeds_needed": difference.seeds,
     }
+    if not math.isnan(difference.margin):
+        numbers |= {"margin": difference.margin, "p_equal": difference.p_equal}
+    return numbers
 
 
 def report_data(report: Report) -> dict[str, Any]:

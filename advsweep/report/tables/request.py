@@ -30,6 +30,7 @@ class ReportRequest:
             for no comparison. By default the first arm of the sweep that is shown, however rows
             are sorted, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the observed one.
+        margins: those within which a row is tested for equivalence, as in `parse_margins`.
         rank: a column; rows are sorted by the intervals of their ranks in it.
         outcomes: the primary outcomes; by default those that the sweep declares, or else those of
             `outcome_choices`.
@@ -48,6 +49,7 @@ class ReportRequest:
     sort: str | None = None
     baseline: str | None = None
     target: float | None = None
+    margins: Sequence[str] = ()
     rank: str | None = None
     outcomes: Sequence[Column] = ()
     described: bool = True

@@ -185,6 +185,9 @@ class Difference:
         seeds: the seeds that show `target` with a power of 80 %; None where nothing varies or
             the target is 0.
         target: the given difference, or else the observed one.
+        margin: that of the test of equivalence; NaN without one.
+        p_equal: p of this test after Benjamini and Hochberg over those of the report; NaN without
+            a margin, and where nothing varies.
     """
 
     row: int
@@ -196,6 +199,8 @@ class Difference:
     improvement: float | None
     seeds: int | None
     target: float
+    margin: float = math.nan
+    p_equal: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from advsweep.report.claims.sentences import (
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.labels import name_group
 from advsweep.report.tables.build import build_report
+from advsweep.report.tables.notes import difference_notes
 from advsweep.report.tables.request import ReportRequest
+from advsweep.statistics import benjamini_hochberg, equivalence_p_value
 
 SEEDS = range(5)
 NOISE = [0.0, 0.01, 0.02, 0.01, 0.0]
@@ -64,7 +66,10 @@ def test_rows_that_differ_have_a_sentence_each_and_the_others_one(report):
     assert "; higher entropy/token, +0.484 [" in fade.text
     assert (rloo.name, rloo.outcome) == ("rloo", "mixed")
     assert (others.name, others.outcome) == ("", "")
-    assert others.text == "No significant difference from grpo in ACR, entropy/token: avspo."
+    # Both differ by -.016, and the 90 % interval of the pooled spread reaches twice as far.
+    equal = "(equal within 0.032, 0.032)"
+    none = "No significant difference from grpo in ACR, entropy/token: avspo"
+    assert others.text == f"{none} {equal}."
     assert describe_findings(report)[0] == f"fade{fade.text}"
 
 
@@ -79,7 +84,8 @@ def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
     verdicts = {d.column.name: judge_difference(d) for d in report.differences}
     assert verdicts == {"reward/mean@end": "not significant", "collapse/acr": "descriptive"}
     [one] = list_findings(report)
-    assert one.text == "No significant difference from grpo in reward/mean@end: fade."
+    none = "No significant difference from grpo in reward/mean@end: fade"
+    assert one.text == f"{none} (equal within 0.0064)."
 
 
 def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, constant):
@@ -93,5 +99,26 @@ def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, cons
     assert fade.comparison.p_value < 0.05 < fade.p_adjusted
     assert judge_difference(fade) == "not significant"
     [finding] = list_findings(report)
-    rows = "fade; psr; rloo"
+    rows = "fade (equal within 0.066); psr (equal within 0.029); rloo (equal within 0.029)"
     assert finding.text == f"No significant difference from grpo in reward/mean@end: {rows}."
+
+
+def test_rows_are_equivalent_where_the_adjusted_test_at_a_given_margin_says_so(lab, constant):
+    values = {"grpo": [0.5, 0.6, 0.4], "fade": [0.53, 0.64, 0.45], "psr": [0.5, 0.602, 0.4]}
+    for name, listed in {**values, "rloo": [0.501, 0.602, 0.402]}.items():
+        for seed, value in enumerate(listed):
+            lab.run(name, seed, points=constant(reward__mean=value), solved=None)
+
+    def found(margin):
+        request = ReportRequest("demo", baseline="grpo", margins=[f"reward/mean@end={margin}"])
+        report = build_report(lab.store, request)
+        [text] = [f.text for f in list_findings(report) if "quivalent" in f.text]
+        return report, text
+
+    report, text = found(0.03)
+    assert text == "Equivalent to grpo within 0.03 in reward/mean@end: psr; rloo."
+    # fade is .04 away, and the three tests are adjusted together.
+    p_values = [equivalence_p_value(d.comparison, 0.03) for d in report.primary]
+    assert [d.p_equal for d in report.primary] == list(benjamini_hochberg(p_values))
+    assert "p equal: of these tests at the given margin" in " ".join(difference_notes(report))
+    assert found(0.0001)[1].startswith("No row is shown to be equivalent to grpo within 0.0001")
