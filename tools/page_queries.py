@@ -271,7 +271,7 @@ def equivalence_margin(file: str, outcome: str, arm: str) -> float:
 
 
 def _degrees_of_freedom(file: str, conditions: Sequence[str], outcome: str) -> float:
-    """Return those of a difference's interval; tables before pooled spreads have the pairs alone."""
+    """Return those of a difference; tables from before pooled spreads have the pairs alone."""
     name = column_of(file, outcome, "_difference")
     if f"{name}_df" in table(file).columns:
         return _only(_numbers(file, conditions, name, "_df"), file, "df")
