@@ -203,7 +203,7 @@ def report_records(report: Report) -> list[dict[str, Any]]:
 def plain_difference(difference: Difference) -> dict[str, Any]:
     """Return the numbers of a difference: what the CSV and JSON have of it."""
     c = difference.comparison
-    numbers = {
+    numbers: dict[str, Any] = {
         "difference": c.difference,
         "difference_low": c.low,
         "difference_high": c.high,
