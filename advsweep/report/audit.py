@@ -64,6 +64,9 @@ CHANCE = 0.05
 LEVEL = 0.05
 POWER = 0.8
 
+MOST_SIZES = 3
+"""The sizes of a benchmark that are named, of those that fit all of its numbers."""
+
 
 Kind = Literal["impossible", "average", "one run"]
 """What is wrong with a cell or a row."""
@@ -177,18 +180,52 @@ class BoldCell:
 
 
 @dataclass(frozen=True)
+class FittingSizes:
+    """Sizes of a benchmark with which all of its numbers can be, where some cannot with the given.
+
+    Attributes:
+        numbers: how many numbers the benchmark has.
+        given: the size in the table.
+        sizes: the smallest that fit, ascending, without multiples of each other.
+    """
+
+    benchmark: str
+    k: int
+    numbers: int
+    given: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Audit:
     """What was found in a table.
 
     Attributes:
         cells: the numbers of the table.
         checked: those that could have been impossible.
+        fitting: sizes that fit benchmarks with impossible numbers.
+        misgrouped: bold numbers below another of their group: perhaps the groups are wrong.
     """
 
     cells: int
     checked: int
     findings: list[AuditFinding]
     bold: list[BoldCell]
+    fitting: list[FittingSizes]
+    misgrouped: list[MisgroupedCell]
+
+
+@dataclass(frozen=True)
+class MisgroupedCell:
+    """A bold number below the best of its group, benchmark and k."""
+
+    name: str
+    group: str
+    benchmark: str
+    k: int
+    text: str
+    best: str
+    best_text: str
 
 
 def read_cells(path: Path) -> list[PrintedCell]:
@@ -317,9 +354,73 @@ def audit(cells: Sequence[PrintedCell]) -> Audit:
         findings += _check_average(row)
         findings += _check_runs(row)
     bold: list[BoldCell] = []
+    misgrouped: list[MisgroupedCell] = []
     for column in columns.values():
         bold += _compare_bold(column)
-    return Audit(numbers, checked, findings, _adjust(bold))
+        misgrouped += _find_misgrouped(column)
+    fitting = _find_fitting_sizes(cells)
+    return Audit(numbers, checked, findings, _adjust(bold), fitting, misgrouped)
+
+
+def _find_misgrouped(column: Sequence[PrintedCell]) -> Iterator[MisgroupedCell]:
+    """Find the bold numbers of a group, benchmark and k that are below its best."""
+    best = max(column, key=lambda cell: cell.value)
+    for cell in column:
+        if cell.is_bold and cell.value < best.value:
+            yield MisgroupedCell(
+                name=cell.name,
+                group=cell.group,
+                benchmark=cell.benchmark,
+                k=cell.k,
+                text=cell.text,
+                best=best.name,
+                best_text=best.text,
+            )
+
+
+def _find_fitting_sizes(cells: Sequence[PrintedCell]) -> list[FittingSizes]:
+    """Find other sizes of the benchmarks that have numbers which cannot be with theirs."""
+    designs: dict[tuple[str, int, int, int | None, int], list[PrintedCell]] = defaultdict(list)
+    for cell in cells:
+        if not math.isnan(cell.value) and cell.steps is not None:
+            design = (cell.benchmark, cell.k, cell.size, cell.samples, cell.seeds)
+            designs[design].append(cell)
+    found = []
+    for (benchmark, k, given, _, _), column in designs.items():
+        sizes = [] if all(_fits(cell, given) for cell in column) else _sizes_that_fit(column)
+        if sizes:
+            found.append(FittingSizes(benchmark, k, len(column), given, tuple(sizes)))
+    return found
+
+
+def _sizes_that_fit(column: Sequence[PrintedCell]) -> list[int]:
+    """Return the smallest sizes with which all numbers of a design can be.
+
+    The search ends where numbers at random would fit one of the sizes so far with a probability
+    above `CHANCE`: larger sizes say nothing.
+    """
+    sizes: list[int] = []
+    chance = 0.0
+    # So many steps are told apart by the last digit of the number that is printed the coarsest.
+    coarsest = max(cell.unit for cell in column)
+    steps_of_a_problem = (column[0].steps or 1) * column[0].seeds // column[0].size
+    for size in range(1, math.ceil(1 / (1.5 * coarsest) / steps_of_a_problem)):
+        steps = size * steps_of_a_problem
+        # A number may be rounded or cut off, so that it stands for 1.5 units.
+        chance += math.prod(min(1.0, 1.5 * steps * cell.unit) for cell in column)
+        if chance > CHANCE or len(sizes) == MOST_SIZES:
+            break
+        is_multiple = any(size % other == 0 for other in sizes)
+        if not is_multiple and all(_fits(cell, size) for cell in column):
+            sizes.append(size)
+    return sizes
+
+
+def _fits(cell: PrintedCell, size: int) -> bool:
+    """Tell whether a number can be with so many problems."""
+    steps = replace(cell, size=size).steps
+    assert steps is not None
+    return not cell.tells(steps * cell.seeds) or cell.can_be(steps * cell.seeds)
 
 
 def _adjust(bold: Sequence[BoldCell]) -> list[BoldCell]:
@@ -471,6 +572,9 @@ def lay_out(result: Audit) -> Document:
         f"{counted(result.cells, 'number')}, of which {result.checked} could have been impossible: "
         f"{counted(len(result.findings), 'finding')}."
     ]
+    notes += [_describe_sizes(fitting) for fitting in result.fitting]
+    if result.misgrouped:
+        notes.append(_ask_for_groups(result.misgrouped))
     tables = []
     if result.findings:
         tables.append(_lay_out_findings(result.findings))
@@ -478,6 +582,32 @@ def lay_out(result: Audit) -> Document:
         tables.append(_lay_out_bold(result.bold))
         notes.append(_describe_bold(result.bold))
     return Document(tuple(tables), tuple(notes))
+
+
+def _describe_sizes(fitting: FittingSizes) -> str:
+    at_k = f" at k = {fitting.k}" if fitting.k > 1 else ""
+    sizes = " or ".join(str(size) for size in fitting.sizes)
+    problems = "problem" if fitting.sizes == (1,) else "problems"
+    return (
+        f"{fitting.benchmark}{at_k}: all {fitting.numbers} numbers can be with {sizes} {problems} "
+        f"in place of {fitting.given}."
+    )
+
+
+def _ask_for_groups(cells: Sequence[MisgroupedCell]) -> str:
+    """Ask for the groups of a table with bold numbers that are not the best of theirs."""
+    first = cells[0]
+    row = f"{first.group} {first.name}".strip()
+    at_k = f" at k = {first.k}" if first.k > 1 else ""
+    group = f"its group '{first.group}'" if first.group else "all rows, which have no group"
+    example = (
+        f"{row} has {first.text} on {first.benchmark}{at_k}, and {first.best}, the best of "
+        f"{group}, {first.best_text}"
+    )
+    return (
+        f"{counted(len(cells), 'bold number')} below the best of the group: is `group` right? "
+        f"For example, {example}."
+    )
 
 
 def _lay_out_findings(findings: Sequence[AuditFinding]) -> Table:

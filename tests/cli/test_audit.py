@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
-from advsweep.report.audit import audit, read_cells
+from advsweep.report.audit import audit, lay_out, read_cells
 
 HEAD = "name,group,benchmark,value,size,samples,k,seeds,spread,bold\n"
 
@@ -151,6 +151,40 @@ def test_groups_are_apart_and_shares_equal_percents(audited):
     shares = audited("a,m,x,.600,50,1,1,1,,1", "b,m,x,.500,50,1,1,1,,", "c,n,x,.900,50,1,1,1,,")
     assert percents.bold[0].rival == "b"
     assert shares.bold[0].p_answers == pytest.approx(percents.bold[0].p_answers)
+
+
+def test_a_bold_number_below_the_best_of_its_group_asks_for_the_groups(table, capsys):
+    right = ["a,m,x,60.0,50,1,1,1,,1", "b,m,x,50.0,50,1,1,1,,", "c,n,x,90.0,50,1,1,1,,"]
+    assert audit(read_cells(table(*right))).misgrouped == []
+    wrong = audit(read_cells(table(*[line.replace(",n,", ",m,") for line in right])))
+    [cell] = wrong.misgrouped
+    assert (cell.name, cell.text, cell.best, cell.best_text) == ("a", "60.0", "c", "90.0")
+    notes = " ".join(lay_out(wrong).notes)
+    assert "1 bold number below the best of the group: is `group` right?" in notes
+    assert "m a has 60.0 on x, and c, the best of its group 'm', 90.0." in notes
+    # A bold number that ties with the best is right.
+    tie = audit(read_cells(table("a,m,x,60.0,50,1,1,1,,1", "b,m,x,60.0,50,1,1,1,,")))
+    assert tie.misgrouped == []
+
+
+def test_sizes_that_fit_a_column_are_named(audited):
+    # 22.5, 27.5, 17.5 and 52.5 are 9, 11, 7 and 21 of 40, and no multiples of 1/30.
+    values = ("22.5", "27.5", "17.5", "52.5")
+    found = audited(*[f"r{i},,AIME24,{value},30,1,1,1,," for i, value in enumerate(values)])
+    [fitting] = found.fitting
+    assert (fitting.benchmark, fitting.numbers, fitting.given) == ("AIME24", 4, 30)
+    assert fitting.sizes == (40,)
+    assert "AIME24: all 4 numbers can be with 40 problems in place of 30." in lay_out(found).notes
+    # The same as means of two runs of 20 problems.
+    runs = audited(*[f"r{i},,AIME24,{value},30,1,1,2,," for i, value in enumerate(values)])
+    assert runs.fitting[0].sizes == (20,)
+
+
+def test_no_size_is_named_where_any_would_fit_or_none_is_needed(audited):
+    assert audited("a,,x,23.3,30,1,1,1,,", "b,,x,26.7,30,1,1,1,,").fitting == []
+    # One number of three digits fits many sizes by chance: 24.0 is also 6 of 25.
+    one = audited("a,,x,24.0,30,1,1,3,,")
+    assert all(25 % size == 0 for fitting in one.fitting for size in fitting.sizes)
 
 
 @pytest.mark.parametrize(
