@@ -24,7 +24,7 @@ from advsweep.names import ENTROPY_CHANGE, GRADIENT_NORM, LEARNING_RATE
 from advsweep.objectives.base import Choice
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.base import Run
     from advsweep.backends.trl.ranks import Ranks
@@ -252,8 +252,10 @@ class StepBuffer:
         return scores, statistics
 
 
-# Rollouts that a step's KL is estimated from.
-_KL_ROLLOUTS = 16
+# A step's KL is estimated from one in so many of its rollouts, whose forward pass takes about a
+# hundredth of the time of the updates, within these bounds.
+_KL_ONE_IN = 32
+_FEWEST_KL_ROLLOUTS, _MOST_KL_ROLLOUTS = 2, 16
 
 
 class StepEffect:
@@ -267,8 +269,7 @@ class StepEffect:
     def __init__(self, trainer: Any, rows: Rows, *, entropies: bool) -> None:
         self._trainer = trainer
         self._rows = rows
-        chosen = evenly_spaced(len(rows["keep"]), _KL_ROLLOUTS)
-        self._sampled = pick_rows(rows, torch.tensor(chosen))
+        self._sampled = pick_rows(rows, torch.tensor(_choose_kl_rollouts(rows["keep"])))
         # The sampler's numbers differ from a pass's by rounding, which the estimate squares.
         drawn = self._sampled.get(DRAWN_LOG_PROBS)
         self._log_probs = forward_pass(trainer, self._sampled) if drawn is None else drawn
@@ -293,6 +294,15 @@ class StepEffect:
         mask = self._rows["completion_mask"]
         entropies = forward_pass(self._trainer, self._rows, entropies=True)
         return entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
+
+
+def _choose_kl_rollouts(keep: Bool[Tensor, " rows"]) -> list[int]:
+    """Return the rollouts that a step's KL is estimated from, of those that train if any does."""
+    training = keep.nonzero()[:, 0].tolist()
+    candidates = training or list(range(len(keep)))
+    share = len(keep) // _KL_ONE_IN
+    count = min(max(share, _FEWEST_KL_ROLLOUTS), _MOST_KL_ROLLOUTS)
+    return [candidates[index] for index in evenly_spaced(len(candidates), count)]
 
 
 def forward_pass(

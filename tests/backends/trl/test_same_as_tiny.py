@@ -80,8 +80,9 @@ def as_rows(prompts, rollouts, pad_id):
 def test_one_batch_gives_equal_loss_and_gradient(
     small_run, perturbed, tmp_path, objective, skip, per_token, monkeypatch
 ):
-    for module in (tiny_update, steps):
-        monkeypatch.setattr(module, "_KL_ROLLOUTS", PROMPTS * SIZE)
+    monkeypatch.setattr(tiny_update, "_KL_ROLLOUTS", PROMPTS * SIZE)
+    monkeypatch.setattr(steps, "_FEWEST_KL_ROLLOUTS", PROMPTS * SIZE)
+    monkeypatch.setattr(steps, "_MOST_KL_ROLLOUTS", PROMPTS * SIZE)
     base, moved = perturbed
     changes = {
         "objective": objective,
