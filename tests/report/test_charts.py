@@ -61,7 +61,9 @@ def full(lab):
             lab.run("grpo", seed, solved=solved, points=points_of(seed, 0.4), group_size=size)
             more = [("estimator/alpha", step, 2.0) for step in range(1, 21)]
             points = points_of(seed + 3, 0.5) + more
-            lab.run("fade", seed, solved=(12, 3), points=points, group_size=size)
+            run = lab.run("fade", seed, solved=(12, 3), points=points, group_size=size)
+            for step, along in ((5, (4, 0)), (10, (7, 1)), (15, (10, 2))):
+                lab.evaluate(run, f"fade {size} {seed}@{step}", step, along)
     return lab
 
 

@@ -27,6 +27,7 @@ EXAMPLES = (
     "advsweep plot demo --figure passk,acr -o figures --format svg",
     "advsweep plot demo --figure curves --metric reward/mean -o rewards.pdf",
     "advsweep plot grid --figure heatmap --x optimizer.lr --y group_size",
+    "advsweep plot demo --figure matched --at pass@1=0.45",
 )
 
 
@@ -106,7 +107,7 @@ def plot(
         typer.Option(
             "--baseline",
             metavar="ROW",
-            help="Compare with this row in the forest plot and the frontier (default: the first).",
+            help="Compare with this row in forest, frontier and matched (default: the first).",
         ),
     ] = None,
     margin: Annotated[
@@ -116,6 +117,15 @@ def plot(
             metavar="[OUTCOME=]NUMBER,...",
             help="Shade a margin of equivalence in the forest plot: of every pass@k, or of one "
             "outcome.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="COLUMN[=NUMBER]",
+            help="Compare rows of the matched figure where this column is equal (default: pass@1, "
+            "at the lower end of each pair of runs).",
         ),
     ] = None,
     task: Annotated[
@@ -142,6 +152,7 @@ def plot(
         "task": task,
         "baseline": baseline,
         "margin": _split(margin),
+        "at": at,
     }
     figure_options = {name: value for name, value in values.items() if value}
     check_options(names or list(FIGURES), figure_options)

@@ -25,7 +25,8 @@ from advsweep.store import RunRecord
 from advsweep.tasks.controls import AA
 from advsweep.writing import show
 
-_AA = f"({AA.title})"
+# What marks the label of a row that repeats the baseline.
+AA_MARK = f"({AA.title})"
 _NUMBERS = ("difference", "low", "high", "n", "paired")
 # The number of steps that count as early.
 FIRST = 100
@@ -59,7 +60,7 @@ def forest(
         {
             "outcome": column.name,
             "row": named[one.row],
-            "control": _AA in named[one.row],
+            "control": AA_MARK in named[one.row],
             **{name: getattr(one.comparison, name) for name in _NUMBERS},
             "p_adjusted": one.p_adjusted,
             "is_primary": one.is_primary,
@@ -80,7 +81,8 @@ def forest(
     # A/A rows on top, and the others by the first outcome.
     first = table[table["outcome"] == outcomes[0]].set_index("row")["difference"].to_dict()
     labels = sorted(
-        table["row"].unique(), key=lambda label: (_AA not in label, -first.get(label, -math.inf))
+        table["row"].unique(),
+        key=lambda label: (AA_MARK not in label, -first.get(label, -math.inf)),
     )
     table["place"] = table["row"].map(labels.index)
     table["margin"] = table["outcome"].map(margins)
@@ -99,7 +101,7 @@ def forest(
         ],
         make_records=lambda: records.to_dict("records"),
         panels=[
-            _forest_panel(
+            forest_panel(
                 name, of_outcome, labels, margins.get(name, 0.0), is_named=name == outcomes[0]
             )
             for name, of_outcome in zip(outcomes, by_outcome, strict=True)
@@ -108,11 +110,19 @@ def forest(
     )
 
 
-def _forest_panel(
+def forest_panel(
     name: str, differences: pd.DataFrame, labels: Sequence[str], margin: float, *, is_named: bool
 ) -> chart.Panel:
-    """Draw the differences in an outcome."""
-    far = _is_far(differences)
+    """Draw the differences in an outcome.
+
+    Args:
+        differences: with `difference`, `low`, `high`, the `place` of each row from the top, and
+            whether it is a `control` and `is_filled`.
+        labels: the rows from the top.
+        margin: of equivalence, to shade; 0 for none.
+        is_named: whether the panel shows the labels.
+    """
+    far = is_far(differences)
     # 0 and the margin stay in view, so that small differences look small.
     ends = differences.loc[~far, ["low", "high"]].to_numpy()
     wide = 1.2 * margin or float(np.abs(ends).max()) / 4 or 1.0
@@ -139,7 +149,7 @@ def _forest_panel(
     )
 
 
-def _is_far(differences: pd.DataFrame) -> pd.Series:
+def is_far(differences: pd.DataFrame) -> pd.Series:
     """Say which differences are too far from 0 to be drawn to scale with the others."""
     ends = differences[["low", "high"]].abs().max(axis=1)
     return ends > _FAR * ends.median()
@@ -157,17 +167,29 @@ def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str
         notes.append(f"filled: p of at most {LEVEL} after Benjamini-Hochberg over {family}")
     if not is_tested.all():
         notes.append(f"described without a test: {', '.join(is_tested.index[~is_tested])}")
-    for name, of_outcome in table.groupby("outcome", sort=False):
-        far = of_outcome[_is_far(of_outcome)]
-        texts = [f"{row} {show(x)}" for row, x in zip(far["row"], far["difference"], strict=True)]
-        if texts:
-            notes.append(f"at an arrow, off the axis of {name}: {', '.join(texts)}")
+    notes += describe_far(table)
     if margins:
         listed = ", ".join(f"{name} {margin:g}" for name, margin in margins.items())
         notes.append(f"shaded: the margin of equivalence ({listed})")
-    if table["control"].any():
-        notes.append("diamonds: A/A rows, which repeat the baseline and show the noise")
+    return [*notes, *describe_controls(table)]
+
+
+def describe_far(table: pd.DataFrame) -> list[str]:
+    """Say which differences are drawn as arrows, by outcome."""
+    notes = []
+    for name, of_outcome in table.groupby("outcome", sort=False):
+        far = of_outcome[is_far(of_outcome)]
+        texts = [f"{row} {show(x)}" for row, x in zip(far["row"], far["difference"], strict=True)]
+        if texts:
+            notes.append(f"at an arrow, off the axis of {name}: {', '.join(texts)}")
     return notes
+
+
+def describe_controls(table: pd.DataFrame) -> list[str]:
+    """Say what the marks of A/A rows are, if there are any."""
+    if not table["control"].any():
+        return []
+    return ["diamonds: A/A rows, which repeat the baseline and show the noise"]
 
 
 def acr(data: FigureData) -> chart.Chart:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,18 +20,15 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.names import ANSWER_ENTROPY
 from advsweep.report.data.columns import parse_column
 from advsweep.report.data.cutoffs import MAX_GAP
-from advsweep.report.data.evaluation_sources import (
-    RAREFIED_ENTROPY,
-    RIGHT_ENTROPY,
-)
+from advsweep.report.data.evaluation_sources import RAREFIED_ENTROPY, RIGHT_ENTROPY
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
 from advsweep.report.figures.axes import label_axis
 from advsweep.report.figures.data import ArmRows, FigureData
+from advsweep.report.figures.equal_samples import with_equal_samples
 from advsweep.report.figures.style import BLACK, RowStyle, choose_styles
 from advsweep.statistics import student_t_interval
 from advsweep.store.tuning_records import TuningRecord
@@ -333,9 +329,7 @@ def _diversity(
 ) -> tuple[str, Mapping[int, Curve], Sequence[str]]:
     """Return the measure of diversity, its curves, and a note on evaluations that are left out.
 
-    The default is that of the primary outcomes. The entropy of the answers that were drawn rises
-    with their number, so that only evaluations of one number of samples are compared by it.
-    Rarefied entropy does not.
+    The default is that of the primary outcomes.
     """
     for name in [metric] if metric else map(data.on_task, (RAREFIED_ENTROPY, RIGHT_ENTROPY)):
         try:
@@ -350,19 +344,4 @@ def _diversity(
         raise ReportError(
             f"no evaluation of {data.name} has correct answers; --metric names another"
         )
-    samples = data.samples()
-    counts = Counter(n for run in curves for n in samples.get(run, {}).values())
-    column = parse_column(name)
-    depends_on_samples = (ANSWER_ENTROPY, RIGHT_ENTROPY)
-    if len(counts) < 2 or column is None or column.source.name not in depends_on_samples:
-        return name, curves, []
-    [(usual, _)] = counts.most_common(1)
-    kept = {}
-    for run, (steps, values) in curves.items():
-        alike = np.array([samples[run].get(int(step)) == usual for step in steps])
-        kept[run] = steps[alike], values[alike]
-    note = (
-        f"only evaluations of {usual} samples per problem: {name} of unequal numbers of samples "
-        f"is not comparable, {RAREFIED_ENTROPY} is"
-    )
-    return name, kept, [note]
+    return (name, *with_equal_samples(data, name, curves))

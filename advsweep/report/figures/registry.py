@@ -13,6 +13,7 @@ from advsweep.report.figures.comparisons import acr, forest
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.evaluations import diversity, passk
 from advsweep.report.figures.heatmaps import heatmap
+from advsweep.report.figures.matched import matched
 from advsweep.report.figures.rates import frontier, rate
 from advsweep.report.figures.training import curves
 
@@ -21,7 +22,7 @@ from advsweep.report.figures.training import curves
 # It raises ReportError or NotFoundError if there is nothing to draw.
 FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
-    for function in (forest, rate, heatmap, frontier, curves, passk, acr, diversity)
+    for function in (forest, rate, heatmap, frontier, matched, curves, passk, acr, diversity)
 }
 
 

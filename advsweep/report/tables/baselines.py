@@ -8,8 +8,9 @@ from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.filters import parse_where
-from advsweep.report.data.keys import METHOD, METHOD_NODES
+from advsweep.report.data.keys import METHOD, METHOD_NODES, key_order
 from advsweep.report.data.labels import name_group, show_key
+from advsweep.report.tables.request import NO_BASELINE
 from advsweep.report.tables.types import Row
 from advsweep.tasks.controls import CONTROL
 
@@ -78,6 +79,28 @@ class BaselineRows:
             for key in keys
             if key != self.tuned and not key.startswith(tuple(prefixes))
         )
+
+
+def choose_baseline(
+    text: str | None, *, planned: Sequence[Row], listed: Sequence[Row]
+) -> BaselineRows | None:
+    """Return the baseline that the user names, or the default one; None for no comparison.
+
+    Args:
+        text: as `parse_baseline` takes it; `none` for no comparison.
+        planned: the trained rows, in the order of the sweep's plan.
+        listed: all rows.
+
+    Raises:
+        NotFoundError, ReportError: as `parse_baseline`.
+    """
+    if text is None:
+        # The sweep's first arm, in whichever order the rows are shown.
+        return default_baseline(planned)
+    if text == NO_BASELINE:
+        return None
+    keys = {key for row in planned for key in row.group}
+    return parse_baseline(text, listed, min(keys, key=key_order))
 
 
 def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.evaluation_sources import PassAtK
-from advsweep.report.data.keys import key_order
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.sources import Reached
-from advsweep.report.tables.baselines import BaselineRows, default_baseline, parse_baseline
+from advsweep.report.tables.baselines import BaselineRows, choose_baseline
 from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.margins import parse_margins
-from advsweep.report.tables.request import NO_BASELINE, ReportRequest
+from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.rows import Rows
 from advsweep.report.tables.types import Arm, Difference, Report, Row
 from advsweep.statistics import (
@@ -84,7 +83,7 @@ def compare(rows: Rows, request: ReportRequest, *, tuned: str) -> Compared:
         ConfigError: a margin cannot be read, or is of no primary outcome.
     """
     margins = parse_margins(request.margins, [outcome.name for outcome in rows.outcomes])
-    baseline = _choose_baseline(rows, request.baseline)
+    baseline = choose_baseline(request.baseline, planned=rows.planned, listed=rows.listed)
     if baseline is None:
         return Compared()
     comparing = Comparing(
@@ -95,17 +94,6 @@ def compare(rows: Rows, request: ReportRequest, *, tuned: str) -> Compared:
         margins=margins,
     )
     return Compared(baseline.text, compare_rows(rows.listed, rows.arms, comparing))
-
-
-def _choose_baseline(rows: Rows, text: str | None) -> BaselineRows | None:
-    """Return the baseline that the user names, or the default one; None for no comparison."""
-    if text is None:
-        # The sweep's first arm, in whichever order the rows are shown.
-        return default_baseline(rows.planned)
-    if text == NO_BASELINE:
-        return None
-    keys = {key for row in rows.planned for key in row.group}
-    return parse_baseline(text, rows.listed, min(keys, key=key_order))
 
 
 def _described_columns(rows: Rows, request: ReportRequest) -> list[Column]:
