@@ -2,6 +2,7 @@
 
     python experiments/study.py fade                 # train what is missing, write the results
     python experiments/study.py fade --results       # write the results of the store alone
+    python experiments/study.py fade --recorded      # what runs.csv suffices for; no store
     python experiments/study.py fade --smoke         # a piece of every sweep; writes nothing
     python experiments/study.py fade --store my.db   # a store other than studies.db
 
@@ -17,6 +18,8 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
     figures:                             # runs.csv has every run of these sweeps
       - {file: passk.svg, sweep: study-fade, figure: passk}
       - {file: frontier.svg, records: frontier.csv, sweep: study-fade, figure: frontier}
+    matched:                             # each as FILE.csv and FILE.svg, from runs.csv alone
+      - {file: matched, sweep: study-fade, baseline: dr_grpo, outcomes: [pass@32]}
 
 `claims.yaml` beside it has the study's claims; their verdicts are written to `claims.csv`.
 """
@@ -38,8 +41,12 @@ import yaml
 from advsweep import load_evaluations, load_metrics, load_runs
 from advsweep.errors import NotFoundError
 from advsweep.report.claims.lists import read_claim_list
+from advsweep.report.figures import draw
+from advsweep.report.figures.matched import MatchedRows, draw_matched
+from advsweep.report.tables.matched import Matching
 
 FOLDER = Path(__file__).resolve().parent
+ACCURACY = "pass@1"
 CHANGE = "optim/change_norm"
 TABLE_OPTIONS = ("sort", "baseline", "rows", "where", "at")
 FIGURE_OPTIONS = ("figure", "metric", "where", "smooth", "x", "baseline", "margin")
@@ -85,9 +92,9 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
 
     for command in study.get("after", []):
         advsweep(*command, store=store)
-    named = [*study.get("tables", []), *study.get("figures", [])]
+    named = [entry for kind in ("tables", "figures", "matched") for entry in study.get(kind, [])]
     sweeps = dict.fromkeys(entry["sweep"] for entry in named)
-    values = pd.concat([runs_of(sweep, store) for sweep in sweeps])
+    values = pd.concat([recorded_or_stored(sweep, folder, store) for sweep in sweeps])
     values.to_csv(folder / "runs.csv", index=False, float_format="%.6g")
     for table in study.get("tables", []):
         options = _options(table, TABLE_OPTIONS)
@@ -100,6 +107,7 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
         records = advsweep("plot", figure["sweep"], *options, store=store)
         if "records" in figure:
             (folder / figure["records"]).write_text(records, encoding="utf-8")
+    write_matched(study, folder)
     verdicts = judge_claims(folder, store)
     verdicts.to_csv(folder / "claims.csv", index=False, float_format="%.6g")
 
@@ -130,6 +138,15 @@ def judge_claims(folder: Path, store: str) -> pd.DataFrame:
     return found.sort_values("claim")[VERDICT]
 
 
+def recorded_or_stored(sweep: str, folder: Path, store: str) -> pd.DataFrame:
+    """Return the runs of a sweep in the store, or else those that `runs.csv` has."""
+    try:
+        return runs_of(sweep, store)
+    except NotFoundError:
+        recorded = pd.read_csv(folder / "runs.csv", low_memory=False)
+        return recorded[recorded["sweep"] == sweep]
+
+
 def runs_of(sweep: str, store: str) -> pd.DataFrame:
     """Return a row for each finished run of a sweep and its evaluations on its own task."""
     runs = load_runs(store, sweep=sweep, where="status=done", mixed_protocols=True).set_index("run")
@@ -149,6 +166,39 @@ def runs_of(sweep: str, store: str) -> pd.DataFrame:
     # A task of data is called by the data's name.
     own |= found.groupby("run")["task"].transform("nunique") == 1
     return found.loc[own, [*about, *measured, CHANGE]]
+
+
+def write_matched(study: Mapping[str, Any], folder: Path) -> None:
+    """Write the differences at equal pass@1, of the values in `runs.csv`."""
+    entries = study.get("matched", [])
+    if not entries:
+        return
+    runs = pd.read_csv(folder / "runs.csv", low_memory=False)
+    for entry in entries:
+        chart = draw_matched(
+            recorded_rows(runs, entry["sweep"], entry["baseline"]),
+            Matching(ACCURACY, entry["outcomes"]),
+        )
+        records = pd.DataFrame(chart.records)
+        records.to_csv(folder / f"{entry['file']}.csv", index=False, float_format="%.6g")
+        draw.write([chart], folder / f"{entry['file']}.svg")
+
+
+def recorded_rows(runs: pd.DataFrame, sweep: str, baseline: str) -> MatchedRows:
+    """Return the rows of a sweep in `runs.csv`, to be compared with that of an estimator."""
+    points = runs[runs["sweep"] == sweep]
+    points = points.assign(row=[_short_name(values) for values in points.to_dict("records")])
+    names = list(points["row"].unique())
+    (other,) = points.loc[points["estimator"] == baseline, "row"].unique()
+    return MatchedRows(sweep, points, {name: other for name in names if name != other})
+
+
+def _short_name(values: Mapping[str, Any]) -> str:
+    """Shorten the name of a row: `psr 4e-4` for `psr optimizer.lr=0.0004`."""
+    rate = f"{values['optimizer.lr']:.0e}".replace("e-0", "e-")
+    parts = values["row"].removeprefix(values["estimator"]).split()
+    others = [part.rpartition(".")[2] for part in parts if not part.startswith("optimizer.lr=")]
+    return " ".join([values["estimator"], rate, *others])
 
 
 def _row_name(values: Mapping[str, Any]) -> str:
@@ -178,12 +228,16 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="as of advsweep sweep")
     parser.add_argument("--store", default="studies.db")
     parser.add_argument("--results", action="store_true", help="train nothing")
+    parser.add_argument("--recorded", action="store_true", help="write what runs.csv suffices for")
     parser.add_argument("--smoke", action="store_true", help="train a piece; write nothing")
     options = parser.parse_args()
     folder = FOLDER / options.name
     study = yaml.safe_load((folder / "study.yaml").read_text("utf-8"))
     if options.smoke:
         smoke(study, options.store)
+        return
+    if options.recorded:
+        write_matched(study, folder)
         return
     if not options.results:
         train(study, options.overrides, options.store)

@@ -47,6 +47,8 @@ def test_every_file_of_a_study_is_there_and_named_on_its_page(name: str) -> None
     study = yaml.safe_load((FOLDER / name / "study.yaml").read_text("utf-8"))
     files = [f"{table['file']}.csv" for table in study["tables"]]
     files += [figure["file"] for figure in study.get("figures", [])]
+    for entry in study.get("matched", []):
+        files += [f"{entry['file']}.csv", f"{entry['file']}.svg"]
     files += ["claims.csv", "runs.csv"]
     page = (FOLDER / name / "README.md").read_text("utf-8")
     for file in files:
@@ -144,6 +146,73 @@ def test_the_table_of_the_leaderboard_follows_from_the_values_of_its_runs(
             for end, column in (("difference", ""), ("low", "_low"), ("high", "_high")):
                 recorded = float(row[f"pass@1_difference{column}"])
                 assert getattr(found, end) == pytest.approx(recorded, abs=2e-5), name
+
+
+MATCHED = yaml.safe_load((FOLDER / "leaderboard" / "study.yaml").read_text("utf-8"))["matched"]
+
+
+@pytest.mark.parametrize("entry", MATCHED, ids=[entry["file"] for entry in MATCHED])
+def test_differences_at_equal_pass_1_are_those_of_the_runs(entry: dict[str, Any]) -> None:
+    """Each run and RLOO's of its seed, where pass@1 first comes to the lower of their ends."""
+    runs = pd.read_csv(FOLDER / "leaderboard" / "runs.csv", low_memory=False)
+    runs = runs[runs["sweep"] == entry["sweep"]]
+    names = [name for name in runs["row"].unique() if not name.startswith("rloo optimizer")]
+    runs = runs.sort_values("step")
+    curves = {
+        key: of[["pass@1", "entropy/right_rarefied"]] for key, of in runs.groupby(["row", "seed"])
+    }
+    recorded = read(f"leaderboard/{entry['file']}")
+    entropies = [line for line in recorded if line["outcome"] == "entropy/right_rarefied"]
+    compared = 0
+    for line, name in zip(entropies, names, strict=True):
+        assert line["row"].split()[0] == name.split()[0]
+        (rloo,) = {row for row, _ in curves if row.startswith("rloo optimizer")}
+        differences = []
+        for seed in range(8):
+            pair = [curves[row, seed].to_numpy().T for row in (name, rloo)]
+            level = min(x[-1] for x, _ in pair)
+            values = []
+            for x, y in pair:
+                after = int(np.argmax(x >= level))
+                gap = 0.0 if x[after] == level else x[after] - x[after - 1]
+                if x[0] > level or gap > (level - x[0]) / 2:
+                    values.append(np.nan)
+                    continue
+                share = (x[after] - level) / gap if gap else 0.0
+                values.append(y[after] - share * (y[after] - y[after - 1]))
+            differences.append(values[0] - values[1])
+        told = np.array(differences)[np.isfinite(differences)]
+        assert int(line["n"]) == len(told)
+        if len(told) > 1:
+            half = stdtrit(len(told) - 1, 0.975) * told.std(ddof=1) / math.sqrt(len(told))
+            ends = [float(line[end]) for end in ("difference", "low", "high")]
+            mean = told.mean()
+            assert ends == pytest.approx([mean, mean - half, mean + half], abs=2e-5), name
+            compared += 1
+    assert compared >= 15
+
+
+def test_figures_at_equal_pass_1_need_the_recorded_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import study
+
+    runs = pd.read_csv(FOLDER / "leaderboard" / "runs.csv", low_memory=False)
+    entry = MATCHED[0]
+    runs[runs["sweep"] == entry["sweep"]].to_csv(tmp_path / "runs.csv", index=False)
+    study.write_matched({"matched": [entry]}, tmp_path)
+    made, recorded = (
+        pd.read_csv(folder / f"{entry['file']}.csv")
+        for folder in (tmp_path, FOLDER / "leaderboard")
+    )
+    pd.testing.assert_frame_equal(made, recorded, rtol=1e-4)
+    assert (tmp_path / f"{entry['file']}.svg").read_text("utf-8").startswith("<?xml")
+    # A sweep that is not in the store keeps its lines.
+    store = str(tmp_path / "studies.db")
+    advsweep.store.open_store(store).close()
+    kept = study.recorded_or_stored(entry["sweep"], tmp_path, store)
+    assert len(kept) == 1296
 
 
 STUDIED = ["a_grae", "demo", "fade", "gpu", "leaderboard", "negative_weights", "real_model"]

@@ -12,22 +12,31 @@ import math
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import page_queries
 import pandas as pd
 import yaml
+from scipy import stats
+
+from advsweep.report.tables.matched import Matching, compare_matched
+from advsweep.statistics import benjamini_hochberg, value_at
+from advsweep.statistics.comparison import spread_of_design
 
 FOLDER = Path(__file__).resolve().parent
 RANGES = ("hard", "middle", "easy")
 CONTROLS = ("base", "guess", "walker", "rloo", "rloo (A/A)", "rloo (placebo)")
+PLACEBO = "rloo (placebo)"
 # Three arms weigh failures more than successes.
 FAILURES = ("asym_grpo", "a_grae", "grpo_n")
 PROCESSORS = "leaderboard/processors.csv"
 OUTCOMES = {"pass@1": "Δ pass@1", "pass@32": "Δ pass@32", "entropy": "Δ entropy"}
 LEVEL = 0.05
+PSR_RATE = 4e-4  # on hard prompts
 GOOD = 0.9
 """The share of the best rate's pass@1 from which on a rate counts as good."""
-Row = dict[str, str]
+Row = dict[str, Any]
 
 
 def file_of(difficulty: str) -> str:
@@ -390,6 +399,331 @@ def _significant_here() -> pd.Series:
 
 def _significant_there() -> pd.Series:
     return page_queries.table(PROCESSORS)["plain_p_adjusted"] <= LEVEL
+
+
+# At equal pass@1: matched_RANGE.csv, of `study.py leaderboard --recorded`
+
+MATCHED_OUTCOMES = {"entropy": "entropy/right_rarefied", "pass@32": "pass@32"}
+
+
+def matched_file(difficulty: str) -> str:
+    return f"leaderboard/matched_{difficulty}.csv"
+
+
+def _matched_rows(difficulty: str, outcome: str) -> list[Row]:
+    """Return the rows of an outcome, with the estimator of each and its rate."""
+    found = []
+    for row in page_queries.table(matched_file(difficulty)).to_dict("records"):
+        if row["outcome"] == MATCHED_OUTCOMES[outcome]:
+            name, rate_text, scope = re.fullmatch(r"(.*?) (\de-\d)(.*)", row["row"]).groups()
+            arm = f"{name}, σ of the batch" if "batch" in scope else name
+            found.append({**row, "arm": arm, "rate": rate_text})
+    return found
+
+
+def _matched_row(difficulty: str, outcome: str, arm: str) -> Row:
+    (row,) = [row for row in _matched_rows(difficulty, outcome) if row["arm"] == arm]
+    return row
+
+
+def _is_told(row: Row) -> bool:
+    return row["p_adjusted"] <= LEVEL
+
+
+def _own_rate(difficulty: str) -> str:
+    return rate(rate_of(difficulty, "rloo"))
+
+
+def matched(difficulty: str, outcome: str, arm: str) -> list[float]:
+    """A difference to RLOO at equal pass@1, with its interval."""
+    row = _matched_row(difficulty, outcome, arm)
+    return [row["difference"], row["low"], row["high"]]
+
+
+def matched_size(difficulty: str, outcome: str, arm: str) -> list[float]:
+    """The size of a difference to RLOO at equal pass@1."""
+    return [abs(matched(difficulty, outcome, arm)[0])]
+
+
+def matched_verdict(difficulty: str, outcome: str, *named: str) -> list[str]:
+    """Whether these arms differ significantly from RLOO at equal pass@1."""
+    told = {_is_told(_matched_row(difficulty, outcome, arm)) for arm in named}
+    if len(told) != 1:
+        raise page_queries.QueryError(f"some of {named} are significant on {difficulty}, some not")
+    return ["significant" if told.pop() else "not significant"]
+
+
+def matched_told(difficulty: str, outcome: str, *named: str) -> list[float]:
+    """No value; an error unless these arms differ significantly from RLOO at equal pass@1."""
+    if matched_verdict(difficulty, outcome, *named) != ["significant"]:
+        raise page_queries.QueryError(f"{named} do not differ significantly on {difficulty}")
+    return []
+
+
+def matched_own_rate(difficulty: str, outcome: str, *named: str) -> list[str]:
+    """Significant; an error unless of the arms at RLOO's rate exactly these differ from it.
+
+    Without names: not significant, if none of them does.
+    """
+    at_rate = [
+        row
+        for row in _matched_rows(difficulty, outcome)
+        if row["rate"] == _own_rate(difficulty) and row["arm"] not in CONTROLS
+    ]
+    told = {row["arm"] for row in at_rate if _is_told(row)}
+    if told != {*named}:
+        raise page_queries.QueryError(f"on {difficulty} prompts, at RLOO's rate: {sorted(told)}")
+    return ["significant" if named else "not significant"]
+
+
+def _matched_at(difficulty: str, outcome: str, rate_text: str, left_out: str) -> list[Row]:
+    """Return the rows at a rate without the controls and one arm; an error unless of one sign."""
+    at_rate = [
+        row
+        for row in _matched_rows(difficulty, outcome)
+        if row["rate"] == rate_text and row["arm"] not in (*CONTROLS, left_out)
+    ]
+    if len({row["difference"] > 0 for row in at_rate}) != 1:
+        raise page_queries.QueryError(f"at {rate_text} on {difficulty} prompts are both signs")
+    return at_rate
+
+
+def matched_at(difficulty: str, outcome: str, rate_text: str, left_out: str) -> list[float]:
+    """How many arms have a rate, it, and how many of them differ at equal pass@1."""
+    at_rate = _matched_at(difficulty, outcome, rate_text, left_out)
+    return [len(at_rate), float(rate_text), sum(_is_told(row) for row in at_rate)]
+
+
+def matched_sizes(difficulty: str, outcome: str, rate_text: str, left_out: str) -> list[float]:
+    """The smallest and the largest size of the differences of the arms at a rate."""
+    at_rate = _matched_at(difficulty, outcome, rate_text, left_out)
+    sizes = sorted(abs(row["difference"]) for row in at_rate)
+    return [sizes[0], sizes[-1]]
+
+
+def more_varied_at_half_rate(difficulty: str, left_out: str) -> list[float]:
+    """How many arms have half of RLOO's rate; an error unless all are significantly more varied."""
+    half = rate(rate_of(difficulty, "rloo") / 2)
+    at_rate = _matched_at(difficulty, "entropy", half, left_out)
+    if not all(_is_told(row) and row["difference"] > 0 for row in at_rate):
+        raise page_queries.QueryError(f"not all at {half} are more varied on {difficulty} prompts")
+    return [len(at_rate)]
+
+
+def matched_level(difficulty: str) -> list[float]:
+    """RLOO's A/A arm: the mean pass@1 at which it is compared with RLOO."""
+    return [_matched_row(difficulty, "entropy", "rloo (A/A)")["level"]]
+
+
+def matched_gap(difficulty: str) -> list[float]:
+    """The longest line between evaluations that a value is read from, in pass@1."""
+    return [max(row["gap"] for row in _matched_rows(difficulty, "entropy") if row["n"])]
+
+
+def matched_pairs(difficulty: str, arm: str) -> list[float]:
+    """How many seeds of an arm come to an equal pass@1, of how many."""
+    row = _matched_row(difficulty, "entropy", arm)
+    return [row["n"], row["seeds"]]
+
+
+def matched_others_have_all(*excepted: str) -> list[float]:
+    """No value; an error unless all other arms but the placebo have all pairs in all ranges.
+
+    Args:
+        excepted: RANGE/ARM.
+    """
+    fewer = {
+        f"{of}/{row['arm']}"
+        for of in RANGES
+        for row in _matched_rows(of, "entropy")
+        if row["n"] < row["seeds"] and row["arm"] != PLACEBO
+    }
+    if fewer != {*excepted}:
+        raise page_queries.QueryError(f"with fewer pairs are {sorted(fewer)}")
+    return []
+
+
+def matched_family(difficulty: str) -> list[float]:
+    """How many differences of a range at equal pass@1 are adjusted together."""
+    return [int(page_queries.table(matched_file(difficulty))["p_adjusted"].notna().sum())]
+
+
+def matched_together() -> list[float]:
+    """How many verdicts would change if the p of all ranges were adjusted together, of how many."""
+    found = pd.concat([page_queries.table(matched_file(of)) for of in RANGES])
+    found = found[found["p_adjusted"].notna()]
+    together = benjamini_hochberg(found["p"])
+    changed = (together <= LEVEL) != (found["p_adjusted"] <= LEVEL).to_numpy()
+    return [int(changed.sum()), len(found)]
+
+
+def psr_at_its_rate() -> list[float]:
+    """How much less varied PSR is on hard prompts than the flat arms that have its rate.
+
+    How many these are, the smallest and the largest difference at equal pass@1, in size; an error
+    unless all are significant, adjusted over these arms.
+    """
+    runs = page_queries.table("leaderboard/runs.csv")
+    points = runs[(runs["sweep"] == "leaderboard-hard") & (runs["optimizer.lr"] == PSR_RATE)]
+    names = list(points["row"].unique())
+    (psr,) = [name for name in names if name.startswith("psr ")]
+    pairs = {name: psr for name in names if name != psr}
+    found = compare_matched(points, pairs, Matching("pass@1", ["entropy/right_rarefied"]))
+    sizes = [one.comparison.difference for one in found]
+    if min(sizes) <= 0 or any(one.p_adjusted > LEVEL for one in found):
+        raise page_queries.QueryError("an arm with PSR's rate is not more varied than PSR")
+    return [len(sizes), min(sizes), max(sizes)]
+
+
+def steps_to_the_end_of_rloo(difficulty: str) -> list[float]:
+    """After how many steps PSR first comes to the pass@1 of RLOO's end, in the mean over seeds."""
+    runs = page_queries.table("leaderboard/runs.csv")
+    runs = runs[runs["sweep"] == f"leaderboard-{difficulty}"].sort_values("step")
+    found = []
+    for _, of_seed in runs.groupby("seed"):
+        psr = of_seed[of_seed["estimator"] == "psr"]
+        end = of_seed.loc[of_seed["estimator"] == "rloo", "pass@1"].iloc[-1]
+        found.append(float(value_at(psr["pass@1"], psr["step"], end)))
+    if any(map(math.isnan, found)):
+        raise page_queries.QueryError("a seed of PSR never comes to RLOO's end")
+    return [math.fsum(found) / len(found)]
+
+
+def alike_omnibus(outcome: str) -> list[float]:
+    """How many arms are those that are alike, RLOO and A/A, and a p that tells them apart.
+
+    The F test of a randomised block design, seeds as blocks; equal runs count once. The p is the
+    largest of the three ranges, rounded up.
+    """
+    runs = page_queries.table("leaderboard/runs.csv")
+    named = [*(arm.partition("&")[0] for arm in arms_alike()), "rloo", "rloo (A/A)"]
+    p_values = []
+    for of in RANGES:
+        ends = runs[(runs["sweep"] == f"leaderboard-{of}") & (runs["step"] == steps()[0])]
+        ends = ends[ends["estimator"].isin(named) & ~ends["row"].str.contains("batch")]
+        table = ends.pivot(index="row", columns="seed", values=outcome)
+        p_values.append(_block_p(table.drop_duplicates().to_numpy()))
+    return [len(named), math.ceil(1e5 * max(p_values)) / 1e5]
+
+
+def _block_p(table: np.ndarray) -> float:
+    """Return p of the hypothesis that the rows of a table of arms and seeds have one mean."""
+    arms_of, seeds = table.shape
+    of_arm = table.mean(axis=1, keepdims=True)
+    residuals = table - of_arm - table.mean(axis=0) + table.mean()
+    df = (arms_of - 1) * (seeds - 1)
+    between = seeds * float(((of_arm - table.mean()) ** 2).sum()) / (arms_of - 1)
+    ratio = between / (float((residuals**2).sum()) / df)
+    return float(stats.f.sf(ratio, arms_of - 1, df))
+
+
+def matched_table() -> str:
+    """The differences to RLOO at equal pass@1 in all ranges, with the rate of each arm."""
+    rates = {of: _own_rate(of) for of in RANGES}
+    headers = ["arm"]
+    for of in RANGES:
+        headers += [f"{of}: rate (RLOO {rates[of]})", "Δ entropy", "Δ pass@32"]
+    lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
+    arms_listed = [row["arm"] for row in _matched_rows("easy", "entropy")]
+    by_easy = {row["arm"]: row["difference"] for row in _matched_rows("easy", "entropy")}
+    # A row without a pair comes last.
+    arms_listed.sort(key=lambda arm: (arm not in CONTROLS, -by_easy[arm], by_easy[arm]))
+    for arm in arms_listed:
+        cells = [arm]
+        for of in RANGES:
+            own = _matched_row(of, "entropy", arm)["rate"]
+            cells.append(f"{own} =" if own == rates[of] else own)
+            cells += [_matched_cell(_matched_row(of, outcome, arm)) for outcome in MATCHED_OUTCOMES]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _matched_cell(row: Row) -> str:
+    fewer = "" if row["n"] == row["seeds"] else f" ({row['n']} of {row['seeds']} seeds)"
+    if math.isnan(row["low"]):
+        return fewer.strip()
+    value = f"{row['difference']:+.3f}"
+    if _is_told(row):
+        value = f"**{value}**"
+    return f"{value} [{row['low']:+.3f}, {row['high']:+.3f}]{fewer}"
+
+
+# The tuning
+
+
+def _tuning_ends(difficulty: str) -> pd.DataFrame:
+    """Return the ends of a range's tuning runs, with the arm of each."""
+    runs = page_queries.table("leaderboard/runs.csv")
+    ends = runs[
+        (runs["sweep"] == f"leaderboard-{difficulty}-tuning") & (runs["step"] == steps()[0])
+    ]
+    is_batch = ends["row"].str.contains("scope=batch")
+    return ends.assign(arm=ends["estimator"].where(~is_batch, "grpo, σ of the batch"))
+
+
+def tuning_end(difficulty: str, arm: str, rate_text: str) -> list[float]:
+    """The rate of an arm's tuning runs, and their means of pass@1, pass@32 and entropy."""
+    ends = _tuning_ends(difficulty)
+    found = ends[(ends["arm"] == arm) & (ends["optimizer.lr"] == float(rate_text))]
+    columns = ["pass@1", "pass@32", "entropy/right_rarefied"]
+    return [float(rate_text), *(float(found[name].mean()) for name in columns)]
+
+
+def least_significant_difference(difficulty: str) -> list[float]:
+    """The difference in pass@1 of two rates that the tuning's bases can tell (Fisher's).
+
+    That is t(.975, df) s √(2/n) with the spread pooled over all arms and rates of the range, as
+    reports have it.
+    """
+    ends = _tuning_ends(difficulty)
+    by_row = {
+        row: dict(zip(of["seed"], of["pass@1"], strict=True)) for row, of in ends.groupby("row")
+    }
+    seeds = tuple(sorted(ends["seed"].unique()))
+    spread = spread_of_design(by_row, seeds).pooled
+    return [float(stats.t.ppf(1 - LEVEL / 2, spread.df) * spread.sd / math.sqrt(len(seeds)))]
+
+
+def smallest_rates(difficulty: str) -> list[Row]:
+    """Return each arm's means at the smallest rate that is within noise of its best one.
+
+    Within noise: its pass@1 is below that of the best rate by no more than the least significant
+    difference.
+    """
+    (noise,) = least_significant_difference(difficulty)
+    columns = ["pass@1", "entropy/right_rarefied", "pass@32"]
+    found = []
+    for arm, of_arm in _tuning_ends(difficulty).groupby("arm", sort=False):
+        means = of_arm.groupby("optimizer.lr")[columns].mean()
+        good = means[means["pass@1"] >= means["pass@1"].max() - noise]
+        best = means["pass@1"].idxmax()
+        found.append({"arm": arm, "rate": good.index[0], "best": best, **good.iloc[0].to_dict()})
+    return found
+
+
+def smallest_rate(difficulty: str, arm: str) -> list[float]:
+    """The smallest rate within noise of the best, with pass@1, entropy and pass@32 there."""
+    (row,) = [row for row in smallest_rates(difficulty) if row["arm"] == arm]
+    return [row["rate"], row["pass@1"], row["entropy/right_rarefied"], row["pass@32"]]
+
+
+def smallest_rates_table() -> str:
+    """The smallest rate within noise of the best in all ranges, with the numbers there."""
+    found = {of: {row["arm"]: row for row in smallest_rates(of)} for of in RANGES}
+    headers = ["arm"]
+    for of in RANGES:
+        headers += [f"{of}: rate (best)", "pass@1", "entropy", "pass@32"]
+    lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
+    for arm in found["hard"]:
+        cells = [arm]
+        for of in RANGES:
+            row = found[of][arm]
+            cells.append(f"{rate(row['rate'])} ({rate(row['best'])})")
+            cells += [
+                f"{row[name]:.3f}" for name in ("pass@1", "entropy/right_rarefied", "pass@32")
+            ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 # Tables

@@ -94,7 +94,7 @@ def test_a_level_and_another_column_can_be_named(sweep: Any) -> None:
 
 
 def test_what_cannot_be_compared_is_refused(sweep: Any) -> None:
-    with pytest.raises(ReportError, match="no row of demo has two seeds .* an equal pass@1"):
+    with pytest.raises(ReportError, match=r"no row of demo has two seeds .* an equal pass@1"):
         draw(sweep, at="pass@1=0.9")
     with pytest.raises(ConfigError, match=r"--at: expected COLUMN, or COLUMN=NUMBER, got '=0.3'"):
         draw(sweep, at="=0.3")

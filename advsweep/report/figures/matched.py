@@ -103,7 +103,9 @@ def _pair_rows(report: Report, baseline: BaselineRows) -> dict[int, int]:
         if other is not None and not report.rows[other].is_untrained:
             pairs[place] = other
     if not pairs:
-        raise ReportError(f"no row was trained like {baseline.text}, to compare it with")
+        raise ReportError(
+            f"no row can be compared with {baseline.text}: none is alike in all other keys"
+        )
     return pairs
 
 
@@ -152,9 +154,11 @@ def draw_matched(rows: MatchedRows, matching: Matching) -> chart.Chart:
     records = pd.DataFrame([_record(one) for one in differences])
     table = records[records["low"].notna()]
     if table.empty:
+        values = rows.points[matching.column]
         raise ReportError(
             f"no row of {rows.name} has two seeds whose evaluations come to an equal "
-            f"{matching.column}; evaluation.at or evaluation.every makes evaluations"
+            f"{matching.column}; it is from {values.min():.3g} to {values.max():.3g}, and "
+            "evaluation.at or evaluation.every makes more evaluations"
         )
     first = table[table["outcome"] == table["outcome"].iloc[0]]
     of_first = dict(zip(first["row"], first["difference"], strict=True))
