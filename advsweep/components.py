@@ -186,7 +186,9 @@ class Component:
         try:
             return cls(**values)
         except ConfigError as error:
-            if not where:
+            code = cls.named_code
+            # An error in the user's file begins with the file.
+            if not where or (code is not None and str(error).startswith(f"{code.place}:")):
                 raise
             raise type(error)(f"{prefix}{error}") from error
 

@@ -196,7 +196,8 @@ def stored_code(node: Any, where: str) -> tuple[Any, NamedCode]:
     if not is_allowed(node):
         raise ConfigError(
             f"{where}: the store holds the code of this run, from {place!r}, and only a command "
-            f"line names code; start its sweep again with {where}={place}, or pass --trust-store"
+            f"line names code; give the command that names {place} again, or pass --trust-store to "
+            "`advsweep retry` or `advsweep worker`"
         )
     if not place.endswith(_SUFFIX):
         module = _import(place)

@@ -19,7 +19,7 @@ from advsweep.brackets import split_outside_brackets
 from advsweep.cli.catalogue import held
 from advsweep.cli.output import (
     echo,
-    echo_line,
+    print_code,
     print_columns,
     print_listing,
     print_pairs,
@@ -333,9 +333,7 @@ def print_estimator(record: dict[str, Any]) -> None:
         rates = [[show_number(value) for value in row.values()] for row in expected["rates"]]
         print_columns(("p", "m_S", "m_F"), rates)
     if record["code"]:
-        echo()
-        echo_line(record["place"])
-        echo(textwrap.indent(record["code"].rstrip(), "  "))
+        print_code(record["place"], record["code"])
 
 
 def print_parameters(rows: Sequence[Mapping[str, Any]]) -> None:

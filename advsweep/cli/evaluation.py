@@ -180,8 +180,9 @@ def _compose(
         for key, value in assignments.items():
             if "." not in key:
                 choices[key] = groups.member(key, value)
-        for key in values:
+        for key, value in values.items():
             groups.check_key(key)
+            values[key] = groups.value(key, value)
         config = dict(groups.compose(choices))
         if run_config is not None:
             for group in ("task", "evaluation"):

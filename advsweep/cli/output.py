@@ -14,6 +14,7 @@ import math
 import os
 import select
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,13 @@ def stderr_line(text: str) -> str:
 def echo_line(text: str, *, err: bool = False) -> None:
     """Print one line; escape line breaks, so that foreign text cannot fake a line of output."""
     echo(printable_line(text), err=err)
+
+
+def print_code(title: str, text: str) -> None:
+    """Print the text of a file, indented below a line that says what it is."""
+    echo()
+    echo_line(title)
+    echo(textwrap.indent(text.rstrip(), "  "))
 
 
 def echo_rendered(text: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from advsweep.cli.output import echo, echo_line, print_columns, print_pairs
+from advsweep.cli.output import echo, echo_line, print_code, print_columns, print_pairs
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, counted, nearest
 from advsweep.named_code import find_codes
@@ -187,9 +186,8 @@ def print_run(store: Store, run: RunRecord) -> None:
             echo(f"\n{title}")
             print_pairs(pairs, indent="  ")
     for key, code in find_codes(run.config):
-        echo()
-        echo_line(f"code of {key}: {code.get('object')} in {code.get('place')}")
-        echo(textwrap.indent(str(code.get("text")).rstrip(), "  "))
+        title = f"code of {key}: {code.get('object')} in {code.get('place')}"
+        print_code(title, str(code.get("text")))
     if run.traceback:
         echo(f"\n{run.traceback.rstrip()}")
 

@@ -39,6 +39,9 @@ from advsweep.yaml_files import (
 # Groups whose members set other groups; a composed config has no node for them.
 PRESET_GROUPS = ("method", "experiment")
 
+# The key whose value may be a mapping of names of components, each with its weight or its fields.
+KEYED = "task.reward"
+
 # The key by which a file of a group says what its member is. It is no part of a configuration.
 DESCRIPTION = "description"
 
@@ -182,11 +185,10 @@ class ConfigGroups:
         registry = self._parts.get(key.removesuffix(".name"))
         if registry is None:
             return value
-        if isinstance(value, str):
-            return registry.resolve(value)
-        if isinstance(value, Mapping) and isinstance(value.get("name"), str):
-            return {**value, "name": registry.resolve(value["name"])}
-        return value
+        is_keyed = key == KEYED and isinstance(value, Mapping) and "name" not in value
+        if is_keyed:
+            return {registry.resolve(str(name)): entry for name, entry in value.items()}
+        return _resolved(registry, value)
 
     def sweep_name(self, experiment: str) -> str:
         """Return the name of an experiment's sweep: its own, or that of the user's file."""
@@ -407,8 +409,15 @@ class ConfigGroups:
             read_yaml(path)  # Hydra takes the last of two equal keys, and 010 for 8.
         plain = {str(k): v for k, v in config.items()}
         plain.pop(DESCRIPTION, None)
-        for group in self.registries:
+        for group, registry in self.registries.items():
             self._drop_description(group, plain.get(group))
+            if group in plain and registry.takes_code:
+                plain[group] = _resolved(registry, plain[group])
+        for key in self._parts:
+            group, _, field = key.partition(".")
+            node = plain.get(group)
+            if isinstance(node, dict) and field in node:
+                node[field] = self.value(key, node[field])
         if any(group in choices for group in PRESET_GROUPS):
             self._drop_foreign_fields(plain, choices)
         return plain
@@ -468,6 +477,15 @@ class ConfigGroups:
                 config[group] = {
                     k: v for k, v in config[group].items() if k in fields or str(k).startswith("_")
                 }
+
+
+def _resolved(registry: Registry[Any], node: Any) -> Any:
+    """Return a component's node with its registered name, where it names code."""
+    if isinstance(node, str):
+        return registry.resolve(node)
+    if isinstance(node, Mapping) and isinstance(node.get("name"), str):
+        return {**node, "name": registry.resolve(node["name"])}
+    return node
 
 
 def _listed_members(group: str, content: Any) -> Iterator[tuple[str, str]]:

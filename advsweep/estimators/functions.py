@@ -14,17 +14,17 @@ import functools
 import inspect
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from advsweep.components import describe_type, option
-from advsweep.errors import ConfigError, PluginError, counted, nearest
+from advsweep.errors import PluginError, counted
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.estimators.varied import complete_batch
+from advsweep.function_options import call_function, make_class, read_parameters
 
 if TYPE_CHECKING:
     from advsweep.estimators.batch import FlagPerRollout, PerRollout, PerToken
@@ -39,8 +39,6 @@ _ALWAYS = frozenset({"rewards", "mask", "part_weights"})
 _REWARDS = frozenset(
     {"rewards", "ref_rewards", "reward_parts", "greedy_rewards", "solve_rates", "answered"}
 )
-
-_OF_DEFAULT = {bool: bool, int: int | float, float: float, str: str, tuple: tuple[Any, ...]}
 
 # Groups of this size are tried to see what a function's results are like.
 _TRIED_SIZE = 6
@@ -60,12 +58,14 @@ class FunctionEstimator(Estimator):
     Attributes:
         function: the function.
         given: the fields of the batch that are its parameters.
+        options: its other parameters.
     """
 
     family: ClassVar[str] = "files"
     departures: ClassVar[str] = "no source is stated"
     function: ClassVar[Callable[..., Any]]
     given: ClassVar[frozenset[str]]
+    options: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,9 +124,7 @@ class FunctionEstimator(Estimator):
 
     def _result(self, batch: GroupBatch) -> Any:
         """Return what the function returns, unchecked."""
-        arguments = {name: getattr(batch, name) for name in self.given}
-        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return type(self).function(**arguments, **options)
+        return call_function(self, vars(batch))
 
     def _check_form(self, values: Any, batch: GroupBatch) -> None:
         shape = list(batch.rewards.shape)
@@ -230,89 +228,16 @@ def estimator_class(function: Callable[..., Any], code: NamedCode) -> type[Funct
     Raises:
         ConfigError: a parameter is neither; the message names file and line.
     """
-    given: set[str] = set()
-    needs: set[str] = set()
-    options: list[tuple[str, Any, Any]] = []
-    hints = _hints_of(function)
-    for parameter in _parameters_of(function, code):
-        name = parameter.name
-        has_default = parameter.default is not parameter.empty
-        if name in FIELDS:
-            given.add(name)
-            if not has_default and name not in _ALWAYS:
-                needs.add(name)
-        elif has_default:
-            kind = _type_of(parameter, hints, code)
-            # A list would be shared by all instances.
-            default = parameter.default
-            default = tuple(default) if isinstance(default, list) else default
-            options.append((name, kind, option(default, help=f"{code.object}'s `{name}`")))
-        else:
-            fields = ", ".join(FIELDS)
-            raise ConfigError(
-                f"{code.where}: {code.object}: the parameter '{name}' is no field of a batch; "
-                f"{nearest(name, FIELDS)} Fields: {fields}; an option has a default, as {name}=1.0"
-            )
-    if not given:
-        raise ConfigError(
-            f"{code.where}: {code.object}: expected a parameter that is a field of a batch, such "
-            f"as `rewards`, got {', '.join(name for name, *_ in options) or 'none'}"
-        )
+    parameters = read_parameters(function, code, FIELDS, "rewards")
+    needs = parameters.required - _ALWAYS
     signature = ", ".join(inspect.signature(function).parameters)
-    return typing.cast(
-        "type[FunctionEstimator]",
-        dataclasses.make_dataclass(
-            code.object,
-            options,
-            bases=(FunctionEstimator,),
-            kw_only=True,
-            namespace={
-                "__doc__": inspect.getdoc(function) or f"A function of {code.place}.",
-                "__module__": function.__module__,
-                "formula": f"A = {code.object}({signature})",
-                "function": staticmethod(function),
-                "given": frozenset(given),
-                "needs": frozenset(needs),
-                "uses": frozenset(given - needs - _ALWAYS),
-                "verifier_free": not given & _REWARDS,
-            },
-        ),
+    return make_class(
+        function,
+        code,
+        FunctionEstimator,
+        parameters,
+        formula=f"A = {code.object}({signature})",
+        needs=needs,
+        uses=parameters.given - needs - _ALWAYS,
+        verifier_free=not parameters.given & _REWARDS,
     )
-
-
-def _parameters_of(function: Callable[..., Any], code: NamedCode) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a function, all of which have names that it can be called by."""
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind not in named:
-            raise ConfigError(
-                f"{code.where}: {code.object}: expected parameters with names, as fields of a "
-                f"batch are given by name, got {parameter}"
-            )
-        yield parameter
-
-
-def _hints_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001 - an annotation is any expression, and may name nothing
-        return {}
-
-
-def _type_of(parameter: inspect.Parameter, hints: Mapping[str, Any], code: NamedCode) -> Any:
-    """Return the type of an option: its annotation, or that of its default."""
-    hint = hints.get(parameter.name)
-    default = parameter.default
-    known = (bool, int, float, str)
-    if hint in known or typing.get_origin(hint) is typing.Literal:
-        return hint
-    if default is None:
-        return Any
-    kind = tuple if isinstance(default, list) else type(default)
-    if kind not in _OF_DEFAULT:
-        expected = ", ".join(map(describe_type, (bool, float, str)))
-        raise ConfigError(
-            f"{code.where}: {code.object}: expected the option '{parameter.name}' to have one of "
-            f"{expected} or a list as its default, got {type(default).__name__}"
-        )
-    return _OF_DEFAULT[kind]

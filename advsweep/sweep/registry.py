@@ -13,6 +13,8 @@ from advsweep.config.groups import ConfigGroups
 from advsweep.estimators import ESTIMATORS
 from advsweep.registry import Registry
 from advsweep.tasks.controls import CONTROL, CONTROLS
+from advsweep.tasks.rewards import REWARDS
+from advsweep.tasks.verifiers import VERIFIERS
 
 if TYPE_CHECKING:
     from advsweep.sweep.early_stopping import Stopping
@@ -71,6 +73,8 @@ GROUPS: Mapping[str, Registry[Any]] = {**NODES, CONTROL: CONTROLS, **SETTINGS}
 PARTS: Mapping[str, Registry[Any]] = {
     "estimator.base": ESTIMATORS,
     "optimizer.match_reference": ESTIMATORS,
+    "task.verifier": VERIFIERS,
+    "task.reward": REWARDS,
 }
 
 

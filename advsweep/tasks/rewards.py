@@ -220,6 +220,9 @@ REWARDS: Registry[RewardPart] = Registry(
     dict.fromkeys(("accuracy", "cosine", "format", "overlong"), "advsweep.tasks.rewards"),
     group="advsweep.rewards",
     base="advsweep.tasks.rewards:RewardPart",
+    function="reward",
+    adapter="advsweep.tasks.functions:reward_class",
+    takes_code=True,
 )
 
 

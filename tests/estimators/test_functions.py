@@ -212,10 +212,13 @@ def advantages(rewards):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def advantages(reward): pass", r":1: .*'reward' is no field.*'rewards'"),
-        ("def advantages(rewards, eps): pass", r":1: .*'eps' is no field of a batch"),
+        ("def advantages(reward): pass", r":1: .*'reward' is no input.*'rewards'"),
+        (
+            "def advantages(rewards, eps): pass",
+            r":1: .*'eps' is no input; .* inputs: rewards, mask",
+        ),
         ("def advantages(rewards, **more): pass", r":1: .*got \*\*more"),
-        ("def advantages(scale=1.0): pass", r":1: .*such as `rewards`, got scale"),
+        ("def advantages(scale=1.0): pass", r":1: .*such as `rewards` as parameter, got scale"),
         ("def advantages(rewards, scale={}): pass", r":1: .*'scale'.*got dict"),
     ],
 )

@@ -25,7 +25,7 @@ from advsweep.cli.catalogue import (
 )
 from advsweep.cli.completion import complete_component
 from advsweep.cli.deferred_torch import defer_torch
-from advsweep.cli.output import echo, echo_line, print_json, print_listing, warn
+from advsweep.cli.output import echo, echo_line, print_code, print_json, print_listing, warn
 from advsweep.cli.own_data import gold_text
 from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
@@ -161,7 +161,7 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
             return group, name
         return group, groups.member(group, _without_options(name))
     if equals and group in PARTS:
-        return group, PARTS[group].find(name)
+        return group, PARTS[group].find(PARTS[group].resolve(name))
     first = split_outside_brackets(names[0], ", ")[0]
     if parse_word(split_word(first)[0]) is not None:
         return "estimator", names[0]
@@ -217,6 +217,8 @@ def _describe_options(
             cls, _ = member_component(groups, group, groups.member(group, name))
         echo(f"{group}={name}\n\n{inspect.getdoc(cls) or ''}\n")
     print_listing(group_rows(groups, group, name), output_format, hidden=("of",))
+    if output_format == "table" and cls.named_code is not None:
+        print_code(cls.named_code.where, cls.named_code.text)
 
 
 def _describe_estimators(

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.store import RunRecord, Store, SweepRecord
 
-# Takes the place of an estimator whose code may not be run; it fits any batch.
-_STAND_IN = "grpo"
+# What takes the place of components whose code may not be run. They fit any run.
+_STAND_INS: Mapping[str, Mapping[str, str]] = {
+    "estimator": {"name": "grpo"},
+    "task.verifier": {"name": "numeric"},
+    "task.reward": {"name": "accuracy"},
+}
 
 # Config nodes by group: executor, resources, stopping and tracking.
 #
@@ -138,18 +142,20 @@ def stored_run(record: RunRecord) -> Run:
     return run
 
 
-def _without_estimator_code(config: Plain) -> tuple[Plain, bool]:
-    """Return a config without the code of its estimator, where that may not be run here.
-
-    No weights need it. A registered estimator stands in its place.
+def _without_code(config: Plain) -> tuple[Plain, bool]:
+    """Return a config without code that may not be run here, and that the weights do not need.
 
     Returns:
         The config, and whether it is the whole one.
     """
-    codes = find_codes({"estimator": config.get("estimator")})
-    if all(is_allowed(code) for _, code in codes):
-        return config, True
-    return {**config, "estimator": _STAND_IN}, False
+    refused = [key for key, code in find_codes(config) if not is_allowed(code)]
+    replaced: Plain = dict(config)
+    for key, stand_in in _STAND_INS.items():
+        if not any(f"{each}.".startswith(f"{key}.") for each in refused):
+            continue
+        group, _, field = key.partition(".")
+        replaced[group] = {**replaced[group], field: stand_in} if field else stand_in
+    return replaced, not refused
 
 
 def trained_run(record: RunRecord, store: Store) -> Run:
@@ -160,7 +166,7 @@ def trained_run(record: RunRecord, store: Store) -> Run:
     Raises:
         ConfigError: a component of advsweep was revised, or its data changed.
     """
-    config, is_whole = _without_estimator_code(record.config)
+    config, is_whole = _without_code(record.config)
     run = build_run(config)
     if not is_whole:
         return replace(run, stored_identity=record.identity)

@@ -19,4 +19,7 @@ VERIFIERS: Registry[Verifier] = Registry(
     },
     group="advsweep.verifiers",
     base="advsweep.tasks.verifiers.base:Verifier",
+    function="verify",
+    adapter="advsweep.tasks.functions:verifier_class",
+    takes_code=True,
 )

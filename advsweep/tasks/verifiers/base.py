@@ -109,7 +109,12 @@ class Verifier(Component):
         options = " ".join(changed)
         if len(options) > _LINE:
             options = "#" + hashlib.sha256(options.encode()).hexdigest()[:8]
-        return f"{self.name} {options}".rstrip()
+        code = self.named_code
+        name = self.name
+        if code is not None:
+            # Two texts under one name are two verifiers.
+            name = f"{code.label}#{hashlib.sha256(code.text.encode()).hexdigest()[:8]}"
+        return f"{name} {options}".rstrip()
 
     def protocol(self, references: Callable[[], Iterable[ReferenceAnswer]]) -> Plain:
         """Return what evaluations store of the verifier, which reports show.
