@@ -35,6 +35,10 @@ def bound_of(row: pd.Series) -> str:
     return f"{clip}, {epochs}"
 
 
+def write_rate(rate: float) -> str:
+    return f"{rate:.1e}".replace("e-0", "e-").replace(".0e", "e")
+
+
 def main() -> None:
     mpl.rcParams["svg.hashsalt"] = "random_rewards"
     rows = pd.read_csv(FOLDER / "report.csv")
