@@ -229,7 +229,7 @@ def intervals(folder: Path) -> list[tuple[float, ...]]:
         rows = read(str(path.relative_to(FOLDER).with_suffix("")))
         named = [(name, f"{name}_low", f"{name}_high") for name in rows[0]]
         named += [(name, "low", "high") for name in ("difference", "off")]
-        sides = ("gpu", "cpu", "vector", "plain")
+        sides = ("gpu", "cpu", "vector", "plain", "seeds")
         named += [(f"{of}_difference", f"{of}_low", f"{of}_high") for of in sides]
         columns = [names for names in named if set(names) <= set(rows[0])]
         for row in rows:
