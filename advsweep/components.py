@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.sources import source_of
+from advsweep.synonyms import KEYS, VALUES, hint
 
 # A resolved config node in JSON types; infinities are the strings "inf" and "-inf".
 Plain = dict[str, Any]
@@ -173,11 +175,11 @@ class Component:
         prefix = f"{where}." if where else ""
         for key in values:
             if key not in fields:
-                hint = nearest(str(key), fields)
+                near = _near_key(str(key), fields, prefix)
                 if cls.hint_for_unknown:
-                    hint = f"{hint}; {cls.hint_for_unknown}"
+                    near = f"{near}; {cls.hint_for_unknown}"
                 raise UnknownNameError(
-                    f"{prefix}{key}: {cls.name} has no parameter '{key}'; {hint}"
+                    f"{prefix}{key}: {cls.name} has no parameter '{key}'; {near}"
                 )
         for key, field in fields.items():
             is_required = field.default is field.default_factory is dataclasses.MISSING
@@ -214,7 +216,7 @@ def check(component: Component) -> None:
         value = _fit(got, hint)
         if value is _NO_FIT:
             choices = choices_of(hint)
-            near = f"; {nearest(got, choices)}" if choices and isinstance(got, str) else ""
+            near = _near(f.name, got, choices)
             raise ConfigError(f"{f.name}: expected {describe_type(hint)}, got {got!r}{near}")
         object.__setattr__(component, f.name, value)
         opt = option_of(f)
@@ -222,6 +224,44 @@ def check(component: Component) -> None:
             is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
             if is_number and not opt.admits(number):
                 raise ConfigError(f"{f.name}: expected {opt.range}, got {in_digits(number)}")
+
+
+def _near_key(key: str, fields: Iterable[str], prefix: str) -> str:
+    """Return what may be meant by an unknown parameter of a component.
+
+    A name that another tool has for a key of the same node comes first, then one of the
+    component's own that is spelt alike, then another node's.
+    """
+    said = hint(KEYS, key)
+    near = nearest(key, fields)
+    is_alike = near.startswith("did you mean")
+    return said if said is not None and (prefix in said or not is_alike) else near
+
+
+def _near(name: str, got: Any, choices: Mapping[str, Any]) -> str:
+    """Return what ends the message on a value that does not fit: what may be meant."""
+    said = hint(f"{VALUES}.{name}", got) if isinstance(got, str) else None
+    if said is not None:
+        return f"; {said}"
+    if choices and isinstance(got, str):
+        return f"; {nearest(got, choices)}"
+    if isinstance(got, float) and got.is_integer():  # 1e3 where an integer is expected
+        return f"; write {got:.0f}"
+    return _near_range(name, got) if isinstance(got, str) else ""
+
+
+# Ranges of whole numbers as they are written elsewhere: 0:5 and 0..5 and 0-5.
+_RANGE = re.compile(r"(\d{1,9})(:|\.\.\.?|-|to)(\d{1,9})")
+
+
+def _near_range(name: str, got: str) -> str:
+    """Return how a range of whole numbers is written in an override; empty if it is none."""
+    match = _RANGE.fullmatch(got.replace(" ", ""))
+    if match is None:
+        return ""
+    first, sign, last = int(match[1]), match[2], int(match[3])
+    end = last if sign == ":" else last + 1  # a slice of Python is without its end
+    return f"; write '{name}=range({first},{end})'"
 
 
 _types_of: dict[type, dict[str, Any]] = {}

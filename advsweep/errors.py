@@ -30,6 +30,8 @@ import difflib
 import errno
 from collections.abc import Iterable
 
+from advsweep import synonyms
+
 
 class AdvsweepError(ValueError):
     """Base class of all errors of advsweep."""
@@ -174,42 +176,28 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
     return separator.join(listed[:most]) + more
 
 
-# Our keys by the names that other trainers, above all TRL and verl, have for them.
-FOREIGN_KEYS = {
-    "adv_estimator": "estimator",
-    "answer_column": "task.gold_column",
-    "batch_size": "prompts_per_step",
-    "beta": "objective.kl_coef",
-    "dataset_name": "task.data",
-    "epsilon": "objective.clip_low",
-    "epsilon_high": "objective.clip_high",
-    "learning_rate": "optimizer.lr",
-    "loss_type": "objective",
-    "max_completion_length": "generation.max_tokens",
-    "max_new_tokens": "generation.max_tokens",
-    "max_steps": "steps",
-    "model_name_or_path": "model.path",
-    "num_generations": "group_size",
-    "num_iterations": "backend.inner_epochs",
-    "per_device_train_batch_size": "backend.device_batch",
-    "slots": "executor.jobs",
-    "train_batch_size": "prompts_per_step",
-}
+def nearest(name: str, known: Iterable[str], section: str = "") -> str:
+    """Return a hint for a mistyped name: what `synonyms.toml` says, or the nearest known names.
 
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the nearest known names, those it is a part of, or all.
-
-    A key of another trainer is answered with ours.
+    Args:
+        section: the section of `synonyms.toml` for such names; empty for none.
 
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"
     """
-    if name in FOREIGN_KEYS:
-        return f"did you mean {FOREIGN_KEYS[name]}?"
+    said = synonyms.hint(section, name) if section else None
+    if said is not None:
+        return said
     # A name may be known in general, and missing in the runs at hand.
     known = sorted({*known} - {name})
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    by_fold: dict[str, list[str]] = {}
+    for each in known:
+        by_fold.setdefault(_spelling(each), []).append(each)
+    spelling = _spelling(name)
+    close = by_fold.get(spelling, [])
+    if not close:
+        found = difflib.get_close_matches(spelling, by_fold, n=3, cutoff=0.6)
+        close = [each for key in found for each in by_fold[key]][:3]
     if close:
         return "did you mean " + " or ".join(repr(k) for k in close) + "?"
     # A part of a longer name, such as `acr` of `collapse/acr`.
@@ -221,3 +209,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if len(known) <= 12:
         return "known: " + ", ".join(known)
     return f"there are {len(known)}: " + ", ".join(known[:12]) + ", ..."
+
+
+def _spelling(name: str) -> str:
+    """Return a name without what spellings differ in: `Dr-GRPO`, `drgrpo` and `dr_grpo`."""
+    return name.lower().replace("_", "").replace("-", "")

@@ -29,6 +29,7 @@ from advsweep.errors import (
 from advsweep.named_code import NamedCode, Word, parse_word, read_word, stored_code
 from advsweep.plugin_classes import class_problem
 from advsweep.plugins import NAME, PluginPoint, discover, only_one
+from advsweep.synonyms import VALUES, hint
 
 C = TypeVar("C", bound=Component)
 
@@ -146,10 +147,13 @@ class Registry(Generic[C]):
         target = self.aliases.get(name, name)
         if target not in self.names():
             reason = self.unavailable.get(name)
+            section = f"{VALUES}.{self.kind.split()[0]}"
             if reason:
-                raise UnknownNameError(f"{where}: '{name}' cannot be built: {reason}")
-            hint = nearest(name, {*self.names(), *self.aliases, *others})
-            raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
+                said = hint(section, name)
+                remedy = f"; {said}" if said else ""
+                raise UnknownNameError(f"{where}: '{name}' cannot be built: {reason}{remedy}")
+            near = nearest(name, {*self.names(), *self.aliases, *others}, section)
+            raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {near}")
         if name in self.caveats:
             message = f"{self.kind} '{name}' is taken for '{target}': {self.caveats[name]}"
             warnings.warn(message, AdvsweepWarning, stacklevel=3)

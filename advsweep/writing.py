@@ -100,6 +100,7 @@ class Document:
     """Tables with the texts below them.
 
     Attributes:
+        head: what stands above the tables, a line each.
         legend: what the marks mean that the tables have.
         notes: sentences about the numbers.
         provenance: sentences about where they come from.
@@ -108,6 +109,7 @@ class Document:
     tables: tuple[Table, ...]
     notes: tuple[str, ...] = ()
     provenance: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
     legend: Mapping[Mark, str] = dataclasses.field(default_factory=dict)
 
     def map_texts(self, escape: Callable[[str], str]) -> Document:
@@ -240,7 +242,7 @@ _BLOCK = re.compile(r"^(\s*\d*)(\[|>|#|[-+.)](?=\s))")
 
 
 def _write_markdown(document: Document) -> str:
-    blocks = []
+    blocks = ["  \n".join(map(_markdown_note, document.head))] if document.head else []
     for table in document.tables:
         header = [*table.names, *table.columns]
         left = len(table.names) - table.numbers if table.columns else len(table.names)
@@ -294,7 +296,7 @@ def _write_latex(document: Document) -> str:
     # A line break would end a comment, and an empty line a paragraph.
     document = document.map_texts(lambda text: printable_line(" ".join(text.splitlines())))
     legend = [f"{_LATEX_LEGEND[mark]}: {text}" for mark, text in document.legend.items()]
-    lines = [r"% \usepackage{booktabs}"]
+    lines = [*(f"% {line}" for line in document.head), r"% \usepackage{booktabs}"]
     for i, table in enumerate(document.tables):
         lines += [r"\par\bigskip"] if i else []
         lines += _latex_table(table)
@@ -372,7 +374,7 @@ def write_table(
     wrapped = on_screen if wrapped is None else wrapped
     width = shutil.get_terminal_size((_WIDTH, 24)).columns if width is None else width
     document = document.map_texts(printable_line)
-    lines: list[str] = []
+    lines = [*document.head, *([""] if document.head else [])]
     for table in document.tables:
         if table.title:
             lines += [_style(table.title, 1 if styled else None), ""]

@@ -16,6 +16,7 @@ from advsweep.estimators import ESTIMATORS
 from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
 from advsweep.rollouts import ROLLOUTS
+from advsweep.synonyms import KEYS
 from advsweep.tasks import TASKS
 from advsweep.tasks.controls import CONTROL, CONTROLS, Control
 
@@ -133,7 +134,7 @@ def _check_keys(config: Mapping[str, Any]) -> None:
     keys = [*NODES, *PARAMETERS, CONTROL]
     for key in config:
         if key not in keys and key not in INERT:
-            raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), keys)}")
+            raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), keys, KEYS)}")
 
 
 def _check_complete(config: Mapping[str, Any]) -> None:
@@ -280,13 +281,11 @@ def _check_rewards(estimator: Estimator, task: Task) -> None:
 
 
 def _check_named_code(run: Run) -> None:
-    """Try what the command line named by its file: it may do anything."""
+    """Try an estimator that the command line named by its file: it may do anything."""
     # Plans are made without torch unless a run needs this.
-    from advsweep.estimators import named_checks
-    from advsweep.objectives import functions
+    from advsweep.estimators.named_checks import check_named
 
-    named_checks.check_named(run.estimator, run.group_size)
-    functions.check_named(run.objective)
+    check_named(run.estimator, run.group_size)
 
 
 def _check_needs(run: Run) -> None:

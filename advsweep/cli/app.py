@@ -53,7 +53,12 @@ def _version(value: bool) -> None:
 @app.callback()
 def root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        "-V",
+        callback=_version,
+        is_eager=True,
+        help="Print the version and exit.",
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
@@ -138,7 +143,18 @@ def _explain_usage(error: TyperException) -> None:
         return
     context = getattr(error, "ctx", None)
     name = context.command_path if context else "advsweep"
-    warn(f"{message.rstrip('.')}; `{name} -h` has the options")
+    listed = "the commands" if name == "advsweep" else "the options"
+    warn(f"{message.rstrip('.')}{_example(error)}; `{name} -h` has {listed}")
+
+
+def _example(error: TyperException) -> str:
+    """Return a line to copy where an argument is missing, or one is too many; else nothing."""
+    context = getattr(error, "ctx", None)
+    examples = getattr(getattr(context, "command", None), "epilog", None)
+    is_missing = error.message == "" or error.message.startswith("Got unexpected extra argument")
+    if not examples or not is_missing:
+        return ""
+    return f"; for example `{examples.splitlines()[0]}`"
 
 
 def _warn_unless_completing(message: str, details: Sequence[str] = ()) -> None:

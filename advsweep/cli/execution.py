@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from advsweep.cli.loose_words import refuse_loose_words
 from advsweep.cli.output import echo, echo_line, warn
 from advsweep.errors import ConfigError, counted
 from advsweep.names import YAML_SUFFIXES
@@ -30,9 +31,11 @@ def check_overrides(overrides: Sequence[str] | None) -> list[str]:
     """Return the overrides, of which the last one of a key counts.
 
     Raises:
-        ConfigError: a key is given twice in a row, as a shell does that expands `seed={0,1}`.
+        ConfigError: a word is no override, or a key is given twice in a row, as a shell does
+            that expands `seed={0,1}`.
     """
     texts = list(overrides or ())
+    refuse_loose_words(texts)
     for (key, equals, before), (other, _, value) in itertools.pairwise(map(_split_override, texts)):
         if equals and key == other and before != value:
             sign = "+" if key == "experiment" else ""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
-from advsweep import plugins
-from advsweep.cli.commands import BY_NAME, COMMANDS, GUESSES
+from advsweep import plugins, synonyms
+from advsweep.cli.commands import BY_NAME, COMMANDS
+from advsweep.cli.output import warn
 from advsweep.errors import UnknownNameError
+from advsweep.names import YAML_SUFFIXES
 from advsweep.plugins import PluginPoint
 from advsweep.printable import printable_line
+
+_VALUE = "VALUE"  # where no value was typed
+_OPEN = "\0"  # at the end of a word that the next one belongs to; no word of a shell has it
 
 
 def make_app(**settings: Any) -> typer.Typer:
@@ -39,18 +48,49 @@ class PlainCommand(TyperCommand):
     """A command whose help shows arguments by their metavar and ends with examples, its epilog."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; say how config keys are written if an option is meant as one."""
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            option = getattr(error, "option_name", None)
-            if option is not None and any(p.name == "overrides" for p in self.params):
-                # `--seed 3` where a config key is meant.
-                message = getattr(error, "message", "").rstrip(".")
-                key = option.lstrip("-").replace("-", "_")
-                hint = f"config keys are written without dashes: {key}=VALUE"
-                error.message = f"{message}; {hint}"  # type: ignore[attr-defined]
-            raise
+        """Parse the words.
+
+        An unknown option that is another name of one of ours is taken as that; of others the
+        message says what to type.
+        """
+        words = list(args)
+        while True:
+            try:
+                return super().parse_args(ctx, list(words))
+            except TyperException as error:
+                option = _unknown_option(error)
+                if option is None or ctx.resilient_parsing:
+                    raise
+                known = self._known_option(option, words)
+                if known is None or synonyms.is_sentence(known):
+                    self._explain_option(error, option, words, known)
+                    raise
+                warn(f"{option} is taken as {known}")
+                words = _with_option(words, option, known.split())
+
+    def _known_option(self, option: str, words: Sequence[str]) -> str | None:
+        """Return what `synonyms.toml` says of an option; of all commands, what this one has."""
+        value = _value_of(option, words)
+        given = "" if value == _VALUE else value
+        say = synonyms.find(f"{synonyms.OPTIONS}.{self.name}", option, given)
+        if say is not None:
+            return say
+        say = synonyms.find(synonyms.OPTIONS, option, given)
+        if say is None or synonyms.is_sentence(say):
+            return say
+        own = {name for parameter in self.params for name in parameter.opts}
+        return say if say.split()[0] in own else None
+
+    def _explain_option(
+        self, error: Any, option: str, words: Sequence[str], sentence: str | None
+    ) -> None:
+        """Let the error of an unknown option say what to type."""
+        hint = sentence
+        if hint is None and any(p.name == "overrides" for p in self.params):
+            hint = _hint_for_key(option, words)
+        if hint is not None:
+            error.message = f"{error.message.rstrip('.')}; {hint}"
+            error.possibilities = None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line; typer would put a metavar into brackets again."""
@@ -91,7 +131,18 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = _plain_message(error)
+            error.message = _plain_message(error) + _hint_for_value(error)
+            raise
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before a command; say what is meant by an unknown one."""
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            option = _unknown_option(error)
+            hint = option and synonyms.hint(f"{synonyms.OPTIONS}.advsweep", option)
+            if hint:
+                error.message = f"{error.message.rstrip('.')}; {hint}"
             raise
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -109,8 +160,9 @@ class LazyGroup(TyperGroup):
         name = args[0]
         if self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
-        if name in GUESSES and not ctx.resilient_parsing:
-            ctx.fail(f"No such command '{name}'; did you mean '{GUESSES[name]}'?")
+        hint = None if ctx.resilient_parsing else _hint_for_command(name, args[1:])
+        if hint is not None:
+            ctx.fail(f"No such command '{name}'; {hint}")
         if remedy := plugins.install_command(name):
             raise UnknownNameError(f"{name}: no such command; {remedy}")
         return _outline(self.name).resolve_command(ctx, args)  # suggests the nearest
@@ -158,6 +210,72 @@ def _load_command(name: str) -> Any:
     return typer.main.get_command(app)
 
 
+def _unknown_option(error: TyperException) -> str | None:
+    """Return the option that an error says not to exist; None for another error."""
+    # typer's class for it is private; no other error has possibilities.
+    option: str | None = getattr(error, "option_name", None)
+    return option if hasattr(error, "possibilities") else None
+
+
+def _hint_for_command(name: str, rest: Sequence[str]) -> str | None:
+    """Return what to type in the place of a command that does not exist; None if nobody knows."""
+    command = synonyms.find(synonyms.COMMANDS, name, shlex.join(rest))
+    if command is not None:
+        return command if synonyms.is_sentence(command) else f"did you mean `advsweep {command}`?"
+    is_file = name.endswith(YAML_SUFFIXES)
+    if is_file or "=" in name:
+        verb = "sweep" if is_file or "," in name else "run"
+        return f"did you mean `advsweep {verb} {shlex.join([name, *rest])}`?"
+    key = synonyms.find(synonyms.KEYS, name)
+    if key is None or synonyms.is_sentence(key):
+        return None
+    return f"config keys follow a command: `advsweep run {_assignment(key, _VALUE)}`"
+
+
+def _hint_for_key(option: str, words: Sequence[str]) -> str:
+    """Return how a config key is written that was typed as an option: `--seed 3`."""
+    key = synonyms.find(synonyms.KEYS, option) or option.lstrip("-").replace("-", "_")
+    if synonyms.is_sentence(key):
+        return key
+    assignment = _assignment(key, _value_of(option, words))
+    return f"config keys are written without dashes: {assignment}"
+
+
+def _assignment(key: str, value: str) -> str:
+    """Return a key with a value; a key that an entry gives with its value stays as it is."""
+    return key if "=" in key else f"{key}={value}"
+
+
+def _with_option(words: Sequence[str], option: str, known: Sequence[str]) -> list[str]:
+    """Return the words of a command line with an option of ours in the place of another."""
+    changed: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if changed and changed[-1].endswith(_OPEN):
+            changed[-1] = f"{changed[-1].removesuffix(_OPEN)}{word}"
+        elif name != option:
+            changed.append(word)
+        elif equals and known[-1].endswith("="):
+            changed += [*known[:-1], f"{known[-1]}{value}"]
+        elif equals:
+            changed += [*known, value]
+        elif known[-1].endswith("="):  # `--where seed=` takes the next word
+            changed += [*known[:-1], f"{known[-1]}{_OPEN}"]
+        else:
+            changed += known
+    return [word.removesuffix(_OPEN) for word in changed]
+
+
+def _value_of(option: str, words: Sequence[str]) -> str:
+    """Return the value that was typed with an option, or VALUE without one."""
+    for word, following in zip(words, [*words[1:], "-"], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            plain = _VALUE if following.startswith("-") else following
+            return value if equals else plain
+    return _VALUE
+
+
 def _plain_message(error: typer.BadParameter) -> str:
     """Return the message without the wording of pydantic, which typer validates options with."""
     message = error.message.removeprefix("Value error, ")
@@ -167,6 +285,16 @@ def _plain_message(error: typer.BadParameter) -> str:
     expected = message.removeprefix("Input should be ").split(", unable")[0]
     actual = cause.errors()[0]["input"]  # type: ignore[attr-defined]
     return f"expected {expected}, got {printable_line(repr(actual))}"
+
+
+def _hint_for_value(error: typer.BadParameter) -> str:
+    """Return what ends the message on a value that an option does not take."""
+    typed = re.search(r"'(.*?)' is not one of ", error.message)
+    options = getattr(error.param, "opts", ())
+    if typed is None or not options:
+        return ""
+    hint = synonyms.hint(f"{synonyms.VALUES}.{max(options, key=len).lstrip('-')}", typed[1])
+    return "" if hint is None else f"; {hint}"
 
 
 def _outline(name: str | None) -> TyperGroup:

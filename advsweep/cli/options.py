@@ -102,6 +102,10 @@ DryRun = Annotated[
         help="Start nothing; print the resolved config, or the runs and their time.",
     ),
 ]
+Multirun = Annotated[
+    bool,
+    typer.Option("--multirun", "-m", help="Train every combination, as `advsweep sweep` does."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Train finished runs again as new attempts.")]
 Retries = Annotated[
     int,

@@ -143,8 +143,12 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     return {k: "null" if v is None else str(v) for k, v in leaves(config, named=True)}
 
 
-def print_run(store: Store, run: RunRecord) -> None:
-    """Print a run: config, environment, metrics and evaluations."""
+def print_run(store: Store, run: RunRecord, *, full: bool) -> None:
+    """Print a run: its state, how it differs from the defaults, main metrics and evaluations.
+
+    Args:
+        full: print all evaluations, every config key, the environment and every metric as well.
+    """
     chosen = store.metrics.summaries([run.id]).get(run.id, {}).get(SELECTED_STEP)
     selected = {} if chosen is None else {"selected": f"step {chosen:g}, by validation problems"}
     failure = f" ({run.failure.value})" if run.failure else ""
@@ -168,19 +172,11 @@ def print_run(store: Store, run: RunRecord) -> None:
     for sentence in sentences:
         echo()
         echo_line(sentence)
-    for evaluation in store.evaluations.select([run.id]):
+    evaluations = store.evaluations.select([run.id])
+    for evaluation in evaluations if full else evaluations[-1:]:
         echo()
         print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
-    names = store.metrics.names(run.id)
-    last = store.metrics.last_values([run.id], names).get(run.id, {})
-    checkpoints, analyses = store.checkpoints.select(run.id), store.analyses.select([run.id])
-    sections: dict[str, dict[str, str]] = {
-        "config": flatten(run.config),
-        "environment": flatten(store.runs.environment(run.id) or {}),
-        "metrics, last values": {name: f"{value:.6g}" for name, value in sorted(last.items())},
-        "checkpoints": {f"step {c.step}": str(c.path) for c in checkpoints},
-        "analyses": {f"{a.kind.replace('_', ' ')} after step {a.step}": "" for a in analyses},
-    }
+    sections = _full_sections(store, run) if full else _short_sections(store, run)
     for title, pairs in sections.items():
         if pairs:
             echo(f"\n{title}")
@@ -190,6 +186,41 @@ def print_run(store: Store, run: RunRecord) -> None:
         print_code(title, str(code.get("text")))
     if run.traceback:
         echo(f"\n{run.traceback.rstrip()}")
+    if not full:
+        echo(f"\n`advsweep show {run.id} --full` has every key, metric and evaluation.", err=True)
+
+
+def _full_sections(store: Store, run: RunRecord) -> dict[str, dict[str, str]]:
+    """Return all that the store holds of a run, by title."""
+    last = store.metrics.last_values([run.id], store.metrics.names(run.id)).get(run.id, {})
+    checkpoints, analyses = store.checkpoints.select(run.id), store.analyses.select([run.id])
+    return {
+        "config": flatten(run.config),
+        "environment": flatten(store.runs.environment(run.id) or {}),
+        "metrics, last values": {name: f"{value:.6g}" for name, value in sorted(last.items())},
+        "checkpoints": {f"step {c.step}": str(c.path) for c in checkpoints},
+        "analyses": {f"{a.kind.replace('_', ' ')} after step {a.step}": "" for a in analyses},
+    }
+
+
+def _short_sections(store: Store, run: RunRecord) -> dict[str, dict[str, str]]:
+    """Return what is special about a run, and its main numbers, by title."""
+    from advsweep.cli.defaults import default_config  # imports components, which `ls` does without
+
+    names = [name for name, _ in SUMMARISED]
+    last = store.metrics.last_values([run.id], names).get(run.id, {})
+    usual = flatten(default_config(run.config))
+    changed = {
+        key: value
+        for key, value in flatten(run.config).items()
+        if usual.get(key) != value or key in ("estimator", "seed")
+    }
+    return {
+        "config, where it differs from the defaults": changed,
+        "metrics, last values": {
+            label: f"{last[name]:.6g}" for name, label in SUMMARISED if name in last
+        },
+    }
 
 
 def print_summary(store: Store, run: RunRecord) -> None:

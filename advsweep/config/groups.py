@@ -28,6 +28,7 @@ from advsweep.errors import (
 from advsweep.named_code import parse_word
 from advsweep.names import YAML_SUFFIXES
 from advsweep.registry import Registry
+from advsweep.synonyms import KEYS, VALUES, hint
 from advsweep.yaml_files import (
     Document,
     check_yaml,
@@ -156,8 +157,8 @@ class ConfigGroups:
         if stem in self._files(folder):
             return name
         if group not in self.registries:
-            hint = nearest(name, self.members(group))
-            raise UnknownNameError(f"{group}: no {group} is called '{name}'; {hint}")
+            near = nearest(name, self.members(group), f"{VALUES}.{group}")
+            raise UnknownNameError(f"{group}: no {group} is called '{name}'; {near}")
         return self.registries[group].find(name, where=group, others=self.members(group))
 
     def _add_code(self, group: str, word: str) -> str:
@@ -285,18 +286,9 @@ class ConfigGroups:
         """
         head, *rest = key.split(".")
         if head not in self.names and head not in self._keys:
-            meant = [
-                f"{group}.{head}"
-                for group, node in self.compose({}).items()
-                if group in self.registries
-                and isinstance(node, dict)
-                and head in fields_of(self.registries[group].get(node["name"]))
-            ]
-            if meant:
-                hint = f"did you mean {' or '.join(meant)}?"
-            else:
-                hint = nearest(head, {*self.names, *self._keys})
-            raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
+            raise UnknownNameError(
+                f"{key}: no config group or key is called '{head}'; {self._hint_for(key, head)}"
+            )
         if rest and head in PRESET_GROUPS:
             raise ConfigError(
                 f"{key}: {head} sets other groups and has no keys of its own; "
@@ -304,6 +296,22 @@ class ConfigGroups:
             )
         if rest == ["name"]:
             raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
+
+    def _hint_for(self, key: str, head: str) -> str:
+        """Return what may be meant by a key whose first part does not exist."""
+        said = hint(KEYS, key)
+        if said is not None:
+            return said
+        meant = [
+            f"{group}.{head}"
+            for group, node in self.compose({}).items()
+            if group in self.registries
+            and isinstance(node, dict)
+            and head in fields_of(self.registries[group].get(node["name"]))
+        ]
+        if meant:
+            return f"did you mean {' or '.join(meant)}?"
+        return nearest(head, {*self.names, *self._keys})
 
     def compose(self, choices: Mapping[str, str]) -> Plain:
         """Compose the configuration of a choice of members. Other groups keep their defaults.

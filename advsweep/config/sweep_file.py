@@ -47,6 +47,7 @@ from advsweep.config.space import (
     keys_of,
 )
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.synonyms import KEYS
 from advsweep.tasks.controls import CONTROL, Control
 
 _BLOCK = "a mapping of keys and their values"
@@ -173,7 +174,7 @@ def _check_node(node: Any) -> None:
     _expect(node, Mapping, "sweep", f"a mapping with {_names()}", or_empty=True)
     for key, value in node.items():
         if key not in _KEYS:
-            raise UnknownNameError(f"sweep.{key}: no such key; {nearest(str(key), _KEYS)}")
+            raise UnknownNameError(f"sweep.{key}: no such key; {nearest(str(key), _KEYS, KEYS)}")
         if key == "seeds" or value is not None:
             _expect(value, _KEYS[key][0], f"sweep.{key}", _KEYS[key][1], or_empty=value != "")
     race = node.get("race")

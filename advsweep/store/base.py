@@ -79,7 +79,8 @@ class StorePart:
         if sweep_id is None:
             names = connection.execute(select(SWEEPS.c.name)).scalars().all()
             where = self._database.location.name
-            raise NotFoundError(f"no sweep '{name}' in {where}; {nearest(name, names)}")
+            run = f"; `advsweep show {name}` shows a run" if name.isdecimal() else ""
+            raise NotFoundError(f"no sweep '{name}' in {where}; {nearest(name, names)}{run}")
         return sweep_id
 
     def _require_run(self, connection: Connection, run_id: int) -> None:

@@ -38,7 +38,7 @@ MAX_DEPTH = 64
 MAX_NAME = 200
 
 # The columns of JSON that hold lists; the others hold mappings.
-LISTS = {"problem_sets.problems", "evaluation_samples.answers"}
+LISTS = {"problem_sets.problems", "evaluation_samples.answers", "sweeps.tags"}
 
 
 def find_damage(connection: sa.Connection) -> str | None:

@@ -223,7 +223,13 @@ class _Merger:
             settings = sweep.spec.get("settings")
             if isinstance(settings, dict) and isinstance(settings.get("resources"), dict):
                 spec["settings"] = {"resources": settings["resources"]}
-            row = {"name": sweep.name, "spec": spec, "created": sweep.created}
+            row = {
+                "name": sweep.name,
+                "spec": spec,
+                "created": sweep.created,
+                "note": sweep.note,
+                "tags": sweep.tags,
+            }
             with self._target.database.write_alone() as connection:
                 put(connection, tables.SWEEPS, row)
                 named = select(tables.SWEEPS.c.id).where(tables.SWEEPS.c.name == sweep.name)

@@ -137,6 +137,8 @@ class SweepRecord:
 
     Attributes:
         spec: the overrides and settings that were given.
+        note: what its user notes of it; empty for nothing.
+        tags: sorted.
         runs: number of its runs by status; statuses without runs are left out.
     """
 
@@ -144,4 +146,12 @@ class SweepRecord:
     name: str
     spec: dict[str, Any]
     created: datetime
+    note: str = ""
+    tags: tuple[str, ...] = ()
     runs: Mapping[Status, int] = field(default_factory=dict)
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """Its note and its tags, a line each; empty without any."""
+        lines = [f"note: {' '.join(self.note.split())}"] if self.note else []
+        return tuple([*lines, f"tags: {' '.join(self.tags)}"] if self.tags else lines)

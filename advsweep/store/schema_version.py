@@ -38,6 +38,7 @@ MIGRATIONS: Mapping[str, Sequence[Column[object] | Table | Index | Change]] = {
     "0007": [tables.EVALUATION_SAMPLES],
     "0008": [_EVALUATIONS.c.kl_base, _EVALUATIONS.c.right_counts],
     "0009": [forget_made_up_seeds],
+    "0010": [tables.SWEEPS.c.note, tables.SWEEPS.c.tags],
 }
 
 HEAD = max(MIGRATIONS)

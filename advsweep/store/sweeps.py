@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from advsweep.errors import StoreError
+from advsweep.names import YAML_SUFFIXES
 from advsweep.store.base import StorePart, chunks, put
 from advsweep.store.lease_guard import LEASE_COLUMNS
 from advsweep.store.records import Status, SweepRecord
 from advsweep.store.tables import RUNS, SWEEP_RUNS, SWEEPS, TRIALS
-from advsweep.store.tuning_records import TuningRecord
+from advsweep.store.tuning_records import TUNE_KEY, TuningRecord
 
 # The key of a sweep's spec that holds the presets of its runs by config hash.
 METHODS = "methods"
+
+MAX_NAME = 200  # characters of the name that a sweep is given
+MAX_NOTE = 4000  # characters
+
+_TAG = re.compile(r"\w[\w.+/:-]{0,63}")
 
 
 class Sweeps(StorePart):
@@ -58,11 +66,104 @@ class Sweeps(StorePart):
                 counts[row.sweep_id][self._guard.status(row)] += 1
         return [
             SweepRecord(
-                **sweep._mapping,
+                id=sweep.id,
+                name=sweep.name,
+                spec=sweep.spec,
+                created=sweep.created,
+                note=sweep.note or "",
+                tags=_read_tags(sweep.tags),
                 runs={status: n for status in Status if (n := counts[sweep.id][status])},
             )
             for sweep in sweeps
         ]
+
+    def find(self, name: str) -> SweepRecord:
+        """Return a sweep without the numbers of its runs.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        with self._database.read() as connection:
+            sweep_id = self._require_sweep(connection, name)
+            row = connection.execute(select(SWEEPS).where(SWEEPS.c.id == sweep_id)).one()
+        return SweepRecord(
+            id=row.id,
+            name=row.name,
+            spec=row.spec,
+            created=row.created,
+            note=row.note or "",
+            tags=_read_tags(row.tags),
+        )
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a sweep another name; a tuned sweep knows that of its tuning runs again.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+            StoreError: another sweep has the name, or a process trains one of its runs, whose
+                sweep it knows by the old name.
+        """
+        _check_name(new)
+        with self._database.write() as connection:
+            sweep_id = self._require_sweep(connection, old)
+            taken = select(SWEEPS.c.id).where(SWEEPS.c.name == new)
+            if connection.execute(taken).scalar() is not None:
+                raise StoreError(f"there is a sweep '{new}' already; choose another name")
+            if self._is_running(connection, sweep_id):
+                raise StoreError(
+                    f"sweep '{old}' has running runs, whose command knows it by this name; rename "
+                    f"it once they have ended, or stop them: `advsweep stop {old}`"
+                )
+            connection.execute(update(SWEEPS).where(SWEEPS.c.id == sweep_id).values(name=new))
+            for sweep in connection.execute(select(SWEEPS.c.id, SWEEPS.c.spec)).all():
+                tuning = sweep.spec.get(TUNE_KEY)
+                if isinstance(tuning, dict) and tuning.get("sweep") == old:
+                    spec = {**sweep.spec, TUNE_KEY: {**tuning, "sweep": new}}
+                    change = update(SWEEPS).where(SWEEPS.c.id == sweep.id)
+                    connection.execute(change.values(spec=spec))
+
+    def _is_running(self, connection: Connection, sweep_id: int) -> bool:
+        """Whether a process trains a run of a sweep."""
+        members = select(RUNS.c.status, *LEASE_COLUMNS).join(
+            SWEEP_RUNS, SWEEP_RUNS.c.run_id == RUNS.c.id
+        )
+        rows = connection.execute(members.where(SWEEP_RUNS.c.sweep_id == sweep_id)).all()
+        return any(self._guard.status(row) is Status.RUNNING for row in rows)
+
+    def set_note(self, name: str, text: str) -> None:
+        """Replace what is noted of a sweep; an empty text removes it.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+            StoreError: the text is too long.
+        """
+        if len(text) > MAX_NOTE or "\0" in text:
+            raise StoreError(
+                f"note: expected at most {MAX_NOTE:,} characters, got {len(text):,}; shorten it"
+            )
+        with self._database.write() as connection:
+            sweep_id = self._require_sweep(connection, name)
+            change = update(SWEEPS).where(SWEEPS.c.id == sweep_id)
+            connection.execute(change.values(note=text or None))
+
+    def set_tags(self, name: str, tags: Iterable[str]) -> None:
+        """Replace the tags of a sweep.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+            StoreError: a tag is no word.
+        """
+        listed = sorted(set(tags))
+        for tag in listed:
+            if not _TAG.fullmatch(tag):
+                raise StoreError(
+                    f"tag: expected a word of at most 64 letters, digits and . _ + / : - , got "
+                    f"{tag!r}"
+                )
+        with self._database.write() as connection:
+            sweep_id = self._require_sweep(connection, name)
+            change = update(SWEEPS).where(SWEEPS.c.id == sweep_id)
+            connection.execute(change.values(tags=listed or None))
 
     def methods(self, name: str | None = None) -> dict[str, str]:
         """Return the presets `method=NAME` of the runs of a sweep, or of all, by config hash.
@@ -100,6 +201,26 @@ class Sweeps(StorePart):
             connection.execute(delete(SWEEP_RUNS).where(SWEEP_RUNS.c.sweep_id == sweep_id))
             connection.execute(delete(TRIALS).where(TRIALS.c.sweep_id == sweep_id))
             connection.execute(delete(SWEEPS).where(SWEEPS.c.id == sweep_id))
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that commands would read as something else.
+
+    Raises:
+        StoreError: with what is expected.
+    """
+    is_line = 0 < len(name) <= MAX_NAME and name.isprintable() and name == name.strip()
+    is_word_of_ours = name == "last" or name.isdecimal() or name.endswith(YAML_SUFFIXES)
+    if not is_line or is_word_of_ours or "=" in name or name.startswith(("-", "~")):
+        raise StoreError(
+            f"name: expected a line of at most {MAX_NAME} characters without '=', which is no "
+            f"number, option or file, got {name!r}"
+        )
+
+
+def _read_tags(stored: object) -> tuple[str, ...]:
+    """Return the tags of a row; of a store from elsewhere those that are texts."""
+    return tuple(tag for tag in stored if isinstance(tag, str)) if isinstance(stored, list) else ()
 
 
 def append_runs(connection: Connection, sweep_id: int, run_ids: Iterable[int]) -> None:

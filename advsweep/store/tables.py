@@ -98,11 +98,13 @@ def _table(name: str, about: str, *columns: SchemaItem, **options: Any) -> sa.Ta
 
 SWEEPS = _table(
     "sweeps",
-    "A named set of runs.",
+    "A named set of runs, with what its user notes of it.",
     sa.Column("id", sa.Integer, primary_key=True),
     _Required("name", sa.String, unique=True),
     _Required("spec", sa.JSON),
     _Required("created", UtcDateTime),
+    sa.Column("note", sa.String),
+    sa.Column("tags", sa.JSON),
 )
 
 RUNS = _table(

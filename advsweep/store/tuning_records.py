@@ -16,6 +16,9 @@ from advsweep.errors import first_of
 # The key of a sweep's spec.
 TUNE_KEY = "tune"
 
+# Follows a choice that is the smallest or the largest value that was tried.
+EDGE = " (edge)"
+
 
 class ValueState(StrEnum):
     """How far the runs of an arm with one value are.
@@ -72,12 +75,19 @@ class TunedArm:
         return any(each.state is ValueState.OPEN for each in self.grid)
 
     @property
+    def is_at_edge(self) -> bool:
+        """Whether its choice is the smallest or the largest value that was tried."""
+        return self.chosen is not None and self.chosen in (
+            self.grid[0].value,
+            self.grid[-1].value,
+        )
+
+    @property
     def choice(self) -> str:
         """Its choice in words: `0.0004`, `0.0004 (edge)` of the grid, `none` or `open`."""
         if self.chosen is None:
             return "open" if self.is_open else "none"
-        at_edge = self.chosen in (self.grid[0].value, self.grid[-1].value)
-        return f"{self.chosen:g}{' (edge)' if at_edge else ''}"
+        return f"{self.chosen:g}{EDGE if self.is_at_edge else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from advsweep.cli.commands.describe import find_component
 from advsweep.cli.commands.init import NAMES, SCHEMA
 from advsweep.cli.own_data import INIT_FILES
 from advsweep.config.groups import conf_directory
-from advsweep.errors import FOREIGN_KEYS, AdvsweepWarning
+from advsweep.errors import AdvsweepWarning
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.registry import GROUPS, config_groups
 from advsweep.yaml_files import read_yaml
@@ -121,14 +121,6 @@ def test_words_search_keys_and_meanings(listed):
     assert {row["key"] for row in listed("keys", "learning", "rate")} >= {"optimizer.lr"}
     assert listed("keys", "h_star")[0]["key"] == "estimator.h_star"
     assert {row["key"] for row in listed("keys", "group_size")} >= {"group_size"}
-
-
-def test_the_names_of_other_trainers_lead_to_keys_that_exist(listed, refused):
-    known = {row["key"] for row in listed("keys")}
-    # The others are keys of other components than the default ones.
-    for key in {*FOREIGN_KEYS.values()} - known:
-        assert key in {row["key"] for row in listed("keys", key)}
-    refused(["did you mean optimizer.lr?"], "run", "learning_rate=1e-6", "--dry-run")
 
 
 def test_unknown_keys_are_answered_with_the_nearest(refused):

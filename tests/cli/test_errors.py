@@ -25,7 +25,10 @@ MISTAKES = {
     "no store to read": (["ls"], ["advsweep.db", "--store"]),
     "unknown option": (["report", "--nope"], ["No such option: --nope", "`advsweep report -h`"]),
     "unknown command": (["reprot"], ["'reprot'", "'report'", "`advsweep -h`"]),
-    "guessed command": (["watch", "demo"], ["'watch'; did you mean 'status --watch'?"]),
+    "guessed command": (
+        ["watch", "demo"],
+        ["'watch'; did you mean `advsweep status demo --watch`?"],
+    ),
     "missing argument": (["describe"], ["NAME", "`advsweep describe -h`"]),
     "option of a wrong kind": (["sweep", "-j", "x\ny"], ["expected a valid integer", "x\\ny"]),
     "config folder that is not there": (["run", "--config-dir", "nowhere"], ["nowhere"]),

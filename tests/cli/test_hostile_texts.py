@@ -32,6 +32,7 @@ from advsweep.store import (
     Store,
     open_store,
 )
+from advsweep.store.tables import SWEEPS
 from tests.cli.conftest import commands
 
 pytestmark = pytest.mark.security
@@ -130,6 +131,8 @@ def answer(of: NewEvaluation) -> AnswerSample:
 def fill(store: Store) -> None:
     """Runs 1 to 4 are done, with two rows; 5 has failed, 6 is running."""
     store.sweeps.add(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
+    with store.database.write() as connection:
+        connection.execute(SWEEPS.update().values(note=HOSTILE, tags=[HOSTILE, "ours"]))
     runs = [new_run(seed, name) for name in (NAME, "grpo") for seed in (0, 1)]
     runs += [new_run(2, NAME), new_run(3, NAME)]
     ids = store.runs.add(runs, HOSTILE)
@@ -305,14 +308,18 @@ NO_TEXTS = {
     "keys",
     "schema",
     "db",
+    "help",
+    "version",
 }
 """Commands that print nothing from a store, a log, a data file or a model."""
 
-TRAIN = {"run", "worker", "retry", "eval", "select", "export", "stop", "rm", "import"}
+TRAIN = {"run", "worker", "retry", "eval", "select", "export", "stop", "rm", "import", "rename"}
 """Commands whose own output is counts, the user's words, and errors, which `refused` covers."""
 
 READ: dict[str, list[list[str]]] = {
-    "ls": [["--limit=0"], ["--models"]],
+    "ls": [["--limit=0"], ["--models"], ["--sweeps"]],
+    "note": [[HOSTILE]],
+    "tag": [[HOSTILE]],
     "show": [["1"], ["5"], ["6"]],
     "status": [[], [HOSTILE]],
     "logs": [["1"], ["5", "--follow"]],
@@ -341,7 +348,7 @@ REFUSED = {"merge", "sweep", "export", "eval", "retry", "claims", "audition"}
 ONE_FORMAT = {"list": "csv", "describe": "table", "doctor": "text", "audition": "table"}
 """Commands that take seconds and print as `ls` does: they compose every config or start torch."""
 
-SEVERAL_LINES = {"logs", "show", "describe"}
+SEVERAL_LINES = {"logs", "show", "describe", "note"}
 """Commands that show texts of several lines: logs, tracebacks and prompts."""
 
 

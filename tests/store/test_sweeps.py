@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from advsweep.errors import NotFoundError, StoreError
 from advsweep.store import Owner, Status, Store
 from advsweep.store.tuning_records import TUNE_KEY, TunedArm, TunedValue, TuningRecord, ValueState
 
@@ -44,6 +45,52 @@ def test_sweeps_count_their_runs_by_status(store, clock, new_run):
     ]
     clock.forward(61)
     assert store.sweeps.select()[1].runs[Status.LOST] == 1
+
+
+def test_a_sweep_gets_another_name_with_all_that_it_has(store, new_run):
+    store.sweeps.add("old-tuning", {})
+    store.sweeps.add("old", {"steps": 3, TUNE_KEY: {"sweep": "old-tuning"}})
+    [run_id] = store.runs.add([new_run(seed=0)], "old")
+    store.sweeps.set_note("old", "a note")
+    store.sweeps.set_tags("old", ["b", "a", "b"])
+    store.sweeps.rename("old", "new")
+    store.sweeps.rename("old-tuning", "new-tuning")
+    found = store.sweeps.find("new")
+    assert (found.note, found.tags) == ("a note", ("a", "b"))
+    assert found.spec == {"steps": 3, TUNE_KEY: {"sweep": "new-tuning"}}
+    assert [run.sweeps for run in store.runs.select()] == [("new",)]
+    assert [sweep.name for sweep in store.sweeps.select()] == ["new-tuning", "new"]
+    store.sweeps.set_note("new", "")
+    store.sweeps.set_tags("new", [])
+    assert store.sweeps.find("new").head == ()
+    with pytest.raises(NotFoundError, match="no sweep 'old'"):
+        store.sweeps.rename("old", "other")
+    store.leases.claim(run_id, Owner.current())
+    with pytest.raises(StoreError, match="has running runs"):
+        store.sweeps.rename("new", "other")
+
+
+@pytest.mark.parametrize("name", ["", " x", "a=b", "7", "last", "x.yaml", "-x", "~x", "a\nb"])
+def test_a_sweep_gets_no_name_that_commands_read_as_something_else(store, name):
+    store.sweeps.add("demo", {})
+    store.sweeps.add("other", {})
+    with pytest.raises(StoreError, match="expected a line"):
+        store.sweeps.rename("demo", name)
+    with pytest.raises(StoreError, match="there is a sweep 'other' already"):
+        store.sweeps.rename("demo", "other")
+
+
+def test_notes_and_tags_are_bounded_texts(store):
+    store.sweeps.add("demo", {})
+    for tag in ("two words", "", "-x", "a" * 65, "a,b"):
+        with pytest.raises(StoreError, match="expected a word"):
+            store.sweeps.set_tags("demo", ["fine", tag])
+    with pytest.raises(StoreError, match="at most 4,000 characters, got 4,001"):
+        store.sweeps.set_note("demo", "a" * 4001)
+    assert store.sweeps.find("demo").head == ()
+    store.sweeps.set_note("demo", "two\n  lines")
+    store.sweeps.set_tags("demo", ["table-2", "v1.0"])
+    assert store.sweeps.find("demo").head == ("note: two lines", "tags: table-2 v1.0")
 
 
 RECORD = TuningRecord(

@@ -30,9 +30,9 @@ COMMANDS: dict[str, dict[str, Command]] = {
         "eval": Command("eval_", "Evaluate a model, or the weights of runs, on a task."),
     },
     "Watch": {
-        "ls": Command("ls", "List runs, newest first."),
+        "ls": Command("ls", "List runs, newest first; or sweeps, or evaluated models."),
         "status": Command("status", "Show how many runs are done, running or failed, and why."),
-        "show": Command("show", "Show a run: config, environment, metrics and evaluations."),
+        "show": Command("show", "Show a run: what is special about its config, and its results."),
         "logs": Command("logs", "Print the log of a run's process."),
         "stop": Command("stop", "Stop runs after each has written a checkpoint."),
         "retry": Command("retry", "Restart runs that failed, were stopped or never started."),
@@ -50,14 +50,19 @@ COMMANDS: dict[str, dict[str, Command]] = {
         "import": Command("import_", "Turn logs of another trainer into runs of the store."),
         "export": Command("export", "Write weights or tables of runs, or send runs to a tracker."),
         "merge": Command("merge", "Copy the contents of another store into this one."),
+        "rename": Command("rename", "Give a sweep another name."),
+        "note": Command("note", "Note something of a sweep, or print its note."),
+        "tag": Command("tag", "Tag a sweep, or print its tags."),
         "rm": Command("rm", "Delete runs with their records, checkpoints and folders."),
         "select": Command("select", "Sort problems into levels by how often a model solves them."),
     },
     "Inspect": {
+        "help": Command("help_", "Print the help of a command, or of all."),
         "list": Command("list_", "List estimators, tasks, methods, experiments, plug-ins, ..."),
         "describe": Command("describe", "Describe an estimator, a task or another component."),
         "keys": Command("keys", "List or search the config keys: default, range, meaning."),
         "doctor": Command("doctor", "Show what is installed, what is missing and how to get it."),
+        "version": Command("version", "Print the version."),
     },
     "Advanced": {
         "worker": Command("worker", "Train open runs of a store until none is left."),
@@ -67,11 +72,3 @@ COMMANDS: dict[str, dict[str, Command]] = {
 }
 
 BY_NAME = {name: command for panel in COMMANDS.values() for name, command in panel.items()}
-
-# Names that somebody may guess, with the commands that are meant.
-GUESSES = {
-    "estimators": "list estimators",
-    "plan": "sweep --dry-run",
-    "tasks": "list tasks",
-    "watch": "status --watch",
-}

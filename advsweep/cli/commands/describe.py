@@ -6,8 +6,7 @@ import inspect
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +23,7 @@ from advsweep.cli.catalogue import (
     member_record,
     print_members,
 )
+from advsweep.cli.commands import BY_NAME
 from advsweep.cli.completion import complete_component
 from advsweep.cli.deferred_torch import defer_torch
 from advsweep.cli.output import echo, echo_line, print_code, print_json, print_listing, warn
@@ -32,12 +32,11 @@ from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
-from advsweep.estimators import ESTIMATORS
-from advsweep.named_code import Word, parse_word, split_word
+from advsweep.named_code import parse_word, split_word
 from advsweep.objectives import OBJECTIVES
-from advsweep.registry import Registry
 from advsweep.report.data.metrics import find_metric
 from advsweep.sweep.registry import config_groups
+from advsweep.synonyms import COLUMNS, COMMANDS, KEYS, VALUES, hint
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
 
@@ -166,9 +165,8 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     if equals and group in PARTS:
         return group, PARTS[group].find(PARTS[group].resolve(name))
     first = split_outside_brackets(names[0], ", ")[0]
-    code = parse_word(split_word(first)[0])
-    if code is not None:
-        return _group_of_code(code, names[0])
+    if parse_word(split_word(first)[0]) is not None:
+        return "estimator", names[0]
     word = _without_options(names[0])
     members: dict[str, set[str]] = {}
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
@@ -184,23 +182,22 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     if metric := find_metric(word):  # pass@8 is of pass@K
         return "metric", metric.name
     every = groups.names.union(*members.values(), *parts.values())
-    raise UnknownNameError(f"nothing is called '{word}'; {nearest(group, every)}")
+    near = _near(word, kinds={*groups.names, *parts}) or nearest(group, every)
+    raise UnknownNameError(f"nothing is called '{word}'; {near}")
 
 
-def _group_of_code(word: Word, name: str) -> tuple[str, str]:
-    """Return the group of a component in a file, by the function that the file defines.
-
-    That of an estimator unless only another kind's function is there.
-    """
-    kinds: dict[str, Registry[Any]] = {"estimator": ESTIMATORS, "objective": OBJECTIVES, **PARTS}
-    text = ""
-    with suppress(OSError, UnicodeDecodeError):
-        text = Path(word.place).expanduser().read_text("utf-8") if word.is_file else ""
-    for group, registry in kinds.items():
-        function = word.object or registry.function
-        if registry.function == function and re.search(rf"^def {function}\(", text, re.MULTILINE):
-            return group, PARTS[group].resolve(name) if group in PARTS else name
-    return "estimator", name
+def _near(word: str, kinds: Collection[str]) -> str | None:
+    """Return what is meant by a word that is no component but another word of ours."""
+    kind = word.lower().removesuffix("s")
+    if kind in kinds or f"{kind}s" in kinds:
+        return f"`advsweep list {kind}s` lists all, `advsweep keys {kind}` their keys"
+    if word.lower() in BY_NAME:
+        return f"`advsweep help {word.lower()}` describes the command"
+    for section in (f"{VALUES}.estimator", f"{VALUES}.objective", COLUMNS, KEYS, COMMANDS):
+        said = hint(section, word)
+        if said is not None:
+            return said
+    return None
 
 
 def _without_options(text: str) -> str:
@@ -251,6 +248,7 @@ def _describe_estimators(
     output_format: options.ListFormat,
 ) -> None:
     from advsweep.cli.estimators import build_named, parse_inputs  # imports torch
+    from advsweep.estimators import ESTIMATORS
 
     parsed = parse_inputs(inputs)
     estimators = build_named(ESTIMATORS, names, fields)
@@ -371,8 +369,6 @@ def _describe_objectives(
             print_json(record)
         else:
             objectives.print_objective(record)
-            if objective.named_code is not None:
-                print_code(objective.named_code.where, objective.named_code.text)
 
 
 def _describe_task(

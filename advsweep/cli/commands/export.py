@@ -21,6 +21,7 @@ from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import Tracking, sync
+from advsweep.synonyms import VALUES
 
 # An empty folder within the target of an export to a tracker.
 _MARK = ".advsweep"
@@ -146,7 +147,7 @@ def _check_options(
 
     names = ["hf", *FORMATS, *(name for name in TRACKINGS if name != "none")]
     if to not in names:
-        raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names)}")
+        raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names, f'{VALUES}.to')}")
     if step is not None and to != "hf":
         raise ConfigError(f"--step: expected --to hf, got --to {to}")
     if fields and to not in TRACKINGS:

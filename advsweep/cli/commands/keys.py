@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -11,10 +14,15 @@ from advsweep.backends.base import RunParameters
 from advsweep.cli import options
 from advsweep.cli.catalogue import OF_SWEEPS, PARTS, Records, group_rows, rows_of
 from advsweep.cli.deferred_torch import defer_torch
-from advsweep.cli.output import print_listing
+from advsweep.cli.output import echo_line, print_listing
 from advsweep.config.groups import ConfigGroups
 from advsweep.errors import UnknownNameError, nearest
 from advsweep.sweep.registry import config_groups
+from advsweep.synonyms import KEYS
+from advsweep.writing import show_value
+
+# Characters of a terminal that have room for a table.
+_WIDTH = 140
 
 EXAMPLES = (
     "advsweep keys",
@@ -50,7 +58,26 @@ def keys(
             rows = group_rows(groups, group, name or None)
         else:
             rows = _search(groups, [word.lower() for word in words])
+    columns = shutil.get_terminal_size().columns
+    if output_format == "table" and sys.stdout.isatty() and columns < _WIDTH:
+        _print_narrow(rows, columns)
+        return
     print_listing(rows, output_format)
+
+
+def _print_narrow(rows: Records, columns: int) -> None:
+    """Print each key with its default on a line, and its meaning indented below."""
+    of_several = len({row["of"] for row in rows}) > 1
+    for row in rows:
+        facts = [row["type"], row["range"]]
+        if of_several:
+            facts.insert(0, row["of"])
+        head = f"{row['key']} = {show_value(row['default'])}"
+        aside = "; ".join(filter(None, facts))
+        for text, indent in ((f"{head}  ({aside})", "  "), (f"    {row['meaning']}", "    ")):
+            # A terminal would break the lines within words.
+            for line in textwrap.wrap(text, columns, subsequent_indent=indent):
+                echo_line(line)
 
 
 def _group_names(groups: ConfigGroups) -> list[str]:
@@ -90,7 +117,7 @@ def _search(groups: ConfigGroups, words: Sequence[str]) -> Records:
         names = {row["key"].rpartition(".")[2] for row in rows}
         names.update(_group_names(groups))
         sought = " ".join(words)
-        raise UnknownNameError(f"no key has {sought}; {nearest(sought, names)}")
+        raise UnknownNameError(f"no key has {sought}; {nearest(sought, names, KEYS)}")
     return sorted(matching, key=lambda row: not all(word in row["key"] for word in words))
 
 

@@ -21,6 +21,7 @@ from advsweep.config.groups import ConfigGroups
 from advsweep.errors import UnknownNameError, nearest
 from advsweep.estimators import ESTIMATORS
 from advsweep.sweep.registry import config_groups
+from advsweep.synonyms import VALUES, hint
 
 EXAMPLES = (
     "advsweep list",
@@ -63,7 +64,8 @@ def list_(
             rows = [{"list": plural, "used as": uses[of]} for plural, of in sorted(kinds.items())]
             print_listing(rows, output_format)
         elif kind not in uses:
-            raise UnknownNameError(f"list: there is no list '{what}'; {nearest(f'{kind}s', kinds)}")
+            near = hint(f"{VALUES}.list", kind) or nearest(f"{kind}s", kinds)
+            raise UnknownNameError(f"list: there is no list '{what}'; {near}")
         elif kind == "estimator":
             _print_estimators(output_format)
         elif kind in OTHERS:

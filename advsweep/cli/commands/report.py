@@ -16,12 +16,14 @@ from advsweep.writing import write
 
 if TYPE_CHECKING:
     from advsweep.report.claims.assertions import Assertion, Finding
+    from advsweep.report.data.filters import Filter
     from advsweep.report.tables.request import ReportRequest
     from advsweep.store import Store
 
 EXAMPLES = (
     "advsweep report demo",
     "advsweep report demo --full",
+    "advsweep report first second",
     "advsweep report demo --baseline grpo --columns pass@1,pass@8",
     "advsweep report demo --margin 0.02 --margin entropy/right_rarefied=0.05",
     "advsweep report demo --format html > demo.html",
@@ -30,13 +32,13 @@ EXAMPLES = (
 
 
 def report(
-    sweep: Annotated[
-        str | None,
+    sweeps: Annotated[
+        list[str] | None,
         typer.Argument(
             show_default=False,
-            metavar="[SWEEP]",
+            metavar="[SWEEP]...",
             autocompletion=complete_sweep,
-            help="A sweep's name (default: every run).",
+            help="A sweep's name; of several, the runs of all in one table (default: every run).",
         ),
     ] = None,
     where: options.Where = None,
@@ -163,6 +165,9 @@ def report(
     margins = [each for text in margin or () for each in split_list(text)]
     declared = [] if outcomes is None else parse_outcomes(split_list(outcomes), "--outcomes")
     opened = open_store(store, create=False)
+    sweep = sweeps[0] if sweeps and len(sweeps) == 1 else None
+    if sweeps and sweep is None:
+        filters.append(_among(opened, sweeps))
     request = ReportRequest(
         sweep,
         rows=None if rows is None else split_list(rows),
@@ -199,6 +204,20 @@ def report(
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
+
+
+def _among(store: Store, sweeps: Sequence[str]) -> Filter:
+    """Return the filter of the runs of some sweeps.
+
+    Raises:
+        NotFoundError: one of them does not exist.
+    """
+    from advsweep.report.data.filters import Filter
+
+    for name in sweeps:
+        store.sweeps.spec(name)
+    names = tuple(dict.fromkeys(sweeps))
+    return Filter("sweep", "=", names, f"sweep={','.join(names)}")
 
 
 def _parse_sort(text: str | None) -> tuple[str | None, str | None]:

@@ -16,6 +16,7 @@ EXAMPLES = (
 
 def run(
     overrides: options.Overrides = None,
+    multirun: options.Multirun = False,
     dry_run: options.DryRun = False,
     force: options.Force = False,
     retries: options.Retries = 2,
@@ -31,9 +32,22 @@ def run(
     """
     # The help does without these, which take most of a second to import.
     from advsweep.cli import consent, execution, plans, runs
+    from advsweep.cli.commands.sweep import sweep
     from advsweep.sweep.planning.plan import make_plan
     from advsweep.sweep.retry_policy import Policy
 
+    if multirun:
+        sweep(
+            overrides,
+            dry_run=dry_run,
+            force=force,
+            retries=retries,
+            run_code=run_code,
+            config_dirs=config_dirs,
+            store=store,
+            output_format=output_format,
+        )
+        return
     texts = execution.check_overrides(overrides)
     consent.allow_programs(run_code)
     policy = Policy(retries=retries)

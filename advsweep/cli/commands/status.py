@@ -18,7 +18,7 @@ from advsweep.cli import options, runs
 from advsweep.cli.output import echo, echo_line, echo_rendered, print_columns, print_json
 from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
-from advsweep.store import RunRecord, open_store
+from advsweep.store import RunRecord, Store, open_store
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.executors.reservations import Reserved, all_reserved
 from advsweep.sweep.live_view import bar_line
@@ -72,14 +72,15 @@ def status(
         while watch:
             shown = _Screen()
             with contextlib.redirect_stdout(shown):
-                _print_status(sweep, read_status(opened, sweep, failures=10))
+                _print_status(opened, sweep, read_status(opened, sweep, failures=10))
             # In one write, so that a terminal never shows half a table.
             echo_rendered(f"{_CLEAR}{shown.getvalue()}")
             time.sleep(WATCH_SECONDS)
         standing = read_status(opened, sweep, failures=10)
-    if output_format == "text":
-        _print_status(sweep, standing)
-        return
+        named = None if sweep is None else opened.sweeps.find(sweep)
+        if output_format == "text":
+            _print_status(opened, sweep, standing)
+            return
     states = {state.value: count for state, count in standing.states.items()}
     failures = [
         {**runs.run_row(run), "finished": run.finished, "error": run.error}
@@ -88,13 +89,18 @@ def status(
     record = plain_value(replace(standing, failures=(), race=None))
     record["race"] = standing.race and standing.race.plain()
     record["reserved"] = [part.plain() for part in all_reserved()]
+    if named is not None:
+        record |= {"note": named.note, "tags": named.tags}
     print_json({"sweep": sweep, **record, "states": states, "failures": failures})
 
 
-def _print_status(sweep: str | None, standing: SweepStatus) -> None:
+def _print_status(store: Store, sweep: str | None, standing: SweepStatus) -> None:
     states = [f"{count} {state.value}" for state, count in standing.states.items() if count]
     title = f"sweep {sweep}" if sweep else "all sweeps"
     _echo_words(f"{title}: {', '.join([counted(standing.runs, 'run'), *states])}")
+    if sweep is not None:
+        for line in store.sweeps.find(sweep).head:
+            _echo_words(line)
     if standing.steps:
         parts = [f"{standing.trained} of {counted(standing.steps, 'step')}"]
         if standing.seconds_left:

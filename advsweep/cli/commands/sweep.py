@@ -29,6 +29,7 @@ def sweep(
         ),
     ] = None,
     jobs: options.Jobs = None,
+    multirun: options.Multirun = False,
     dry_run: options.DryRun = False,
     force: options.Force = False,
     race: Annotated[
@@ -57,6 +58,7 @@ def sweep(
         ),
     ] = None,
     run_code: options.RunCode = False,
+    trust_store: options.TrustStore = False,
     config_dirs: options.ConfigDirs = None,
     store: options.Store = None,
     output_format: options.RecordFormat = "text",
@@ -65,12 +67,32 @@ def sweep(
 
     Values are KEY=VALUE,VALUE: estimator=grpo,fade 'seed=range(5)'. FILE.yaml or
     +experiment=NAME is a sweep file, as `advsweep init` writes it. Finished runs are not repeated,
-    and interrupted ones go on. A file with `tune` first finds each arm's learning rate, say.
+    and interrupted ones go on: start the same sweep again, or give the name of a stored one. A
+    file with `tune` first finds each arm's learning rate, say.
     """
     # The help does without these, which take most of a second to import.
     from advsweep.cli import consent, execution, plans, runs
+    from advsweep.cli.restart import RestartOptions, refuse_options, resume, stored_sweep
     from advsweep.sweep.retry_policy import Policy, parse_duration
 
+    as_json = output_format == "json"
+
+    policy = Policy(
+        retries=retries,
+        max_failures=max_failures,
+        time_limit=None if time_limit is None else parse_duration(time_limit),
+    )
+    stored = stored_sweep(overrides or (), store)
+    if stored is not None:
+        refuse_options(
+            stored, {"--name": name, "--dry-run": dry_run, "--force": force, "--race": race}
+        )
+        consent.allow_programs(run_code)
+        consent.trust_commands(trust_store)
+        how = RestartOptions(jobs=jobs, policy=policy, as_json=as_json)
+        with execution.writable_store(store, create=False) as opened:
+            code = resume(opened, stored, overrides or (), how)
+        raise typer.Exit(code)
     texts = execution.check_overrides(overrides)
     if not texts:
         raise ConfigError(
@@ -78,11 +100,6 @@ def sweep(
             "sweep file; `advsweep run` trains a single run"
         )
     consent.allow_programs(run_code)
-    policy = Policy(
-        retries=retries,
-        max_failures=max_failures,
-        time_limit=None if time_limit is None else parse_duration(time_limit),
-    )
     if race:
         texts.append("sweep.race=true")
     with without_collection():
@@ -92,7 +109,6 @@ def sweep(
             "--force: a tuned sweep always resumes, as a race does; start a new one with another "
             "--name"
         )
-    as_json = output_format == "json"
     if dry_run:
         with without_collection():
             plans.print_sweep(planned, store, jobs, force=force, as_json=as_json)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from advsweep.report.data.labels import name_group, short_keys, show_key
+from advsweep.report.data.labels import short_keys, show_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.margins import show_margin
@@ -133,9 +133,7 @@ def describe_findings(report: Report) -> list[str]:
 
 
 def _short_name(report: Report, row: int) -> str:
-    """Name a row without the key that it was tuned in, which belongs to it."""
-    group = report.rows[row].group
-    return name_group({key: value for key, value in group.items() if key != report.tuned})
+    return report.name_arm(report.rows[row])
 
 
 def _describe_equal_rows(report: Report) -> list[str]:
@@ -168,7 +166,7 @@ def lay_out_short(report: Report) -> Document:
     outcomes = report.outcomes
     if not any(row.cells[outcome.name].n for row in report.rows for outcome in outcomes):
         document = lay_out(report)
-        return Document(document.tables[:1], notes=document.notes, legend=document.legend)
+        return replace(document, tables=document.tables[:1], provenance=())
     columns = [*outcomes, *(c for c in report.columns if c.name == "collapse/acr@end")]
     keys = [key for key in report.keys if key != report.tuned]
     differences = {(d.row, d.column.name): d for d in report.primary}
@@ -189,7 +187,9 @@ def lay_out_short(report: Report) -> Document:
         sections=tuple(map(tuple, sections.values())),
         numbers=1,
     )
-    return Document((table,), notes=(*describe_findings(report), *_rests_on(report)))
+    return Document(
+        (table,), notes=(*describe_findings(report), *_rests_on(report)), head=report.head
+    )
 
 
 def _short_entry(cell: Cell, difference: Difference | None) -> Entry:
@@ -217,11 +217,16 @@ def _rests_on(report: Report) -> list[str]:
         )
     if report.tuned:
         chosen = [
-            f"{_short_name(report, i)} {show_key(row.group[report.tuned])}"
-            for i, row in enumerate(report.rows)
+            f"{report.name_arm(row)} {show_key(row.group[report.tuned])}{report.mark_edge(row)}"
+            for row in report.rows
             if report.tuned in row.group
         ]
         lines.append(f"{report.tuned}, tuned for each: {'; '.join(chosen)}")
+        if report.edges:
+            lines.append(
+                "(edge): the smallest or largest value that was tried; a wider grid may have a "
+                "better one"
+            )
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
     lines += [*report.texts(NoteKind.EARLY_END), *describe_unknown_seeds(report)]

@@ -21,6 +21,7 @@ from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.runs import metric_names
 from advsweep.report.data.windows import END_STEPS
 from advsweep.store import RunRecord, Store
+from advsweep.synonyms import COLUMNS
 
 # The most metrics of a log that a message or a table names unasked.
 MOST_LOGGED = 8
@@ -96,7 +97,7 @@ def _expand(text: str, values_of: Mapping[str, Sequence[object]]) -> list[str]:
 
 
 def _no_column(text: str) -> NotFoundError:
-    hint = nearest(text, standard_columns([1, 8, 64]))
+    hint = nearest(text, standard_columns([1, 8, 64]), COLUMNS)
     return NotFoundError(
         f"no column is called '{text}'; expected a metric, METRIC@end, METRIC@first100, "
         "METRIC@min and other windows, pass@8, pass@8[TASK], pass@8[level=3], "

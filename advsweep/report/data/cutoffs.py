@@ -19,6 +19,7 @@ from advsweep.report.data.sources import COSTS, Metric, Source, Total
 from advsweep.report.data.windows import NUMBER, Curve, smoothed, step_at
 from advsweep.store import RunRecord
 from advsweep.store.seeds import seed_order
+from advsweep.synonyms import COLUMNS
 
 AT_CUTOFF = "each run as it was where"
 
@@ -203,7 +204,7 @@ def _cutoff_curves(data: RunData, cutoff: Cutoff, origin: str) -> Mapping[int, C
     if not curves and data.refuses_absent:
         names = data.store.metrics.names(data.runs[0].id)
         raise NotFoundError(
-            f"{origin}: no run has a metric '{cutoff.what}'; {nearest(cutoff.what, names)}"
+            f"{origin}: no run has a metric '{cutoff.what}'; {nearest(cutoff.what, names, COLUMNS)}"
         )
     # Metrics of the training are noisy, so that a single step would decide.
     means = {run_id: smoothed(curve) for run_id, curve in curves.items()}

@@ -83,8 +83,9 @@ def _parse_filter(text: str, option: str) -> Filter:
     # A bool is an int in Python.
     is_number = len(values) == 1 and type(values[0]) in (int, float)
     if "" in items or listed.startswith("=") or (sign in _ORDERS and not is_number):
+        remedy = f"; write {text.replace('==', '=', 1)}" if "==" in text else ""
         raise ConfigError(
-            f"{option}: expected KEY=VALUE,... KEY!=VALUE,... or KEY>=NUMBER, got {text!r}"
+            f"{option}: expected KEY=VALUE,... KEY!=VALUE,... or KEY>=NUMBER, got {text!r}{remedy}"
         )
     return Filter(key, sign, values, text)
 

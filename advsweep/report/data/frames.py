@@ -26,6 +26,7 @@ from advsweep.report.data.runs import metric_names
 from advsweep.statistics import mean_over_problems
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.evaluation_records import COUNTS, IN_NATS
+from advsweep.synonyms import COLUMNS
 
 # What a run is, by the names of its record.
 _OF_RUN = (
@@ -140,7 +141,7 @@ def metric_frame(
     for name in names if names is not None else metric_names(store, runs):
         curves = store.metrics.series(ids, name)
         if not curves:
-            hint = nearest(name, metric_names(store, runs))
+            hint = nearest(name, metric_names(store, runs), COLUMNS)
             raise NotFoundError(f"no run has a metric '{name}'; {hint}")
         for run_id in [run_id for run_id in ids if run_id in curves]:
             steps, values = curves[run_id]

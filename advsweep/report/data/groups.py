@@ -34,6 +34,7 @@ from advsweep.report.data.labels import name_group, show_key
 from advsweep.store import RunRecord
 from advsweep.store.imported import IMPORTED, is_imported, setting_leaves
 from advsweep.store.sanity import HASH
+from advsweep.synonyms import KEYS
 from advsweep.tasks.controls import CONTROL, titled
 
 # The name of a row: config keys, `estimator` first, and their values.
@@ -129,7 +130,7 @@ def group_by(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[tuple[Group
     """
     for key in keys:
         if not is_key(runs, key):
-            hint = nearest(key, known_keys(runs))
+            hint = nearest(key, known_keys(runs), KEYS)
             raise NotFoundError(f"--rows: no run has a key '{key}'; {hint}")
     groups: dict[str, tuple[Group, list[RunRecord]]] = {}
     for run in runs:

@@ -20,6 +20,7 @@ from advsweep.report.data.run_data import RunData
 from advsweep.report.data.runs import metric_names
 from advsweep.report.data.sources import COSTS, Analysis, Metric
 from advsweep.store.imported import is_imported
+from advsweep.synonyms import COLUMNS
 
 
 def refuse_empty(data: RunData, columns: Sequence[Column], numbers: pd.DataFrame) -> None:
@@ -53,7 +54,7 @@ def _refuse_metric(data: RunData, source: Metric) -> None:
         hint = f"`{source.columns.made_by}` makes it"
     else:
         hint = install_command(source.metric.partition("/")[0])
-        hint = hint or nearest(source.metric, _known_names(data))
+        hint = hint or nearest(source.metric, _known_names(data), COLUMNS)
     raise NotFoundError(f"no run of the table has a metric '{source.metric}'; {hint}")
 
 

@@ -11,6 +11,7 @@ from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.keys import is_key, known_keys, value_of
 from advsweep.report.data.runs import collapsed_runs
 from advsweep.store import RunRecord, Status, Store
+from advsweep.synonyms import KEYS, WHERE, hint
 
 _STATUS = "status"
 
@@ -74,8 +75,8 @@ def _refuse_unknown_keys(filters: Sequence[Filter], runs: Sequence[RunRecord]) -
     """Refuse a filter whose key no run has; without any runs nothing is refused."""
     for filter in filters:
         if runs and not is_key(runs, filter.key):
-            hint = nearest(filter.key, known_keys(runs))
-            raise NotFoundError(f"--where: no run has a key '{filter.key}'; {hint}")
+            near = hint(WHERE, filter.key) or nearest(filter.key, known_keys(runs), KEYS)
+            raise NotFoundError(f"--where: no run has a key '{filter.key}'; {near}")
 
 
 def _describe_collapsed(store: Store, runs: Sequence[RunRecord]) -> list[str]:

@@ -40,6 +40,7 @@ from advsweep.report.tables.untrained_rows import BASE, short_name
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.seeds import seed_order
 from advsweep.store.tuning_records import TuningRecord
+from advsweep.synonyms import COLUMNS
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -299,7 +300,7 @@ class FigureData:
     def _known(self, what: str, name: str, found: Mapping[int, T]) -> Mapping[int, T]:
         if not found:
             of_evaluations = ["pass@1", ANSWER_ENTROPY] if self._evaluated.tasks else []
-            hint = nearest(name, [*self.metric_names, *of_evaluations])
+            hint = nearest(name, [*self.metric_names, *of_evaluations], COLUMNS)
             raise NotFoundError(f"no run of {self.name} has a {what} '{name}'; {hint}")
         return found
 

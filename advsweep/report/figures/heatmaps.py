@@ -29,6 +29,7 @@ from advsweep.report.figures.data import FigureData, Replicates
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.statistics.comparison import compare_arms
 from advsweep.store.seeds import SeedKey
+from advsweep.synonyms import KEYS
 from advsweep.writing import show, show_interval
 
 MOST_PANELS = 24
@@ -164,7 +165,7 @@ def _choose_keys(data: FigureData, x: str | None, y: str | None) -> tuple[str, s
 def _check_key(data: FigureData, key: str) -> None:
     """Refuse a key that no run has, or that differs between the seeds of a cell."""
     if not is_key(data.runs, key):
-        hint = nearest(key, known_keys(data.runs))
+        hint = nearest(key, known_keys(data.runs), KEYS)
         raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
     for row in data.rows:
         if len({json.dumps(value_of(run, key), default=str) for run in row.runs}) > 1:

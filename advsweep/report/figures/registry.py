@@ -16,6 +16,7 @@ from advsweep.report.figures.heatmaps import heatmap
 from advsweep.report.figures.matched import matched
 from advsweep.report.figures.rates import frontier, rate
 from advsweep.report.figures.training import curves
+from advsweep.synonyms import VALUES
 
 # The function of each figure: its parameters are the options that have an effect on it.
 #
@@ -39,7 +40,9 @@ def options_of(name: str) -> set[str]:
         UnknownNameError: there is no such figure; the message suggests the nearest.
     """
     if name not in FIGURES:
-        raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
+        raise UnknownNameError(
+            f"no figure is called '{name}'; {nearest(name, FIGURES, f'{VALUES}.figure')}"
+        )
     taken = set(inspect.signature(FIGURES[name]).parameters)
     # A figure of one number has this parameter in the singular; that of a training has no task.
     of_evaluations = set() if name == curves.__name__ else {"task"}

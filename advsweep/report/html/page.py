@@ -337,6 +337,12 @@ def describe_runs(report: Report, runs: Sequence[RunRecord]) -> list[tuple[str, 
     return facts
 
 
+def _facts_of_head(report: Report) -> list[tuple[str, str]]:
+    """Return the note and the tags of the sweep as facts."""
+    parted = [line.partition(": ") for line in report.head]
+    return [(name, text) for name, _, text in parted]
+
+
 def render_page(
     report: Report,
     store: Store,
@@ -368,7 +374,7 @@ def render_page(
         .get_template("page.html")
         .render(
             title=title,
-            facts=describe_runs(report, data.runs),
+            facts=[*describe_runs(report, data.runs), *_facts_of_head(report)],
             findings=list_findings(report),
             family=describe_family(report) if report.primary else "",
             baseline=report.baseline,

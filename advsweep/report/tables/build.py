@@ -87,6 +87,8 @@ def _make_report(
         declared_by=selection.declared.by,
         differences=compared.differences,
         tuned=selection.tuned,
+        edges=selection.edges,
+        head=() if request.sweep is None else store.sweeps.find(request.sweep).head,
     )
 
 

@@ -39,6 +39,7 @@ def lay_out(report: Report) -> Document:
         notes=(*notes(report), *difference_notes(report)),
         provenance=tuple(provenance(report)),
         legend={mark: LEGEND[mark] for mark in Mark if mark in marks.values()},
+        head=report.head,
     )
 
 
@@ -55,6 +56,8 @@ def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Tabl
     sections: dict[bool, list[Line]] = {}
     for i, row in enumerate(report.rows):
         names = show_values(row.group, keys)
+        if report.tuned in row.group:
+            names[keys.index(report.tuned)] += report.mark_edge(row)
         if report.ranks:
             names.append(_show_rank(report.ranks.get(i)))
         names.append(str(row.n))

@@ -12,6 +12,7 @@ from advsweep.report.data.columns import Column, column_of, find_outcome, within
 from advsweep.report.data.cutoffs import Cutoff
 from advsweep.report.data.labels import show_key, title_key
 from advsweep.report.data.metrics import MetricDirection
+from advsweep.report.tables.baselines import choose_baseline
 from advsweep.report.tables.designs import make_arms
 from advsweep.report.tables.measurements import Measurements
 from advsweep.report.tables.outcomes import Declared, choose_outcome
@@ -22,6 +23,7 @@ from advsweep.report.tables.trained_rows import trained_rows
 from advsweep.report.tables.types import Arm, Note, Row, as_remarks
 from advsweep.report.tables.untrained_rows import base_rows, floor_rows, model_rows
 from advsweep.statistics import RankInterval
+from advsweep.synonyms import COLUMNS
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,14 @@ def make_rows(selection: Selection, measurements: Measurements, request: ReportR
         numbers=measurements.all_numbers,
         evaluated=selection.evaluated,
     )
+    untrained, texts = _untrained_rows(selection, measurements, request)
     trained = planned
     if request.sort is not None:
+        baseline = choose_baseline(request.baseline, planned=planned, listed=[*untrained, *planned])
         trained = _sort(planned, measurements.columns, request.sort)
-    untrained, texts = _untrained_rows(selection, measurements, request)
+        if baseline is not None:
+            # Above the others, so that a reader finds it; sorting keeps the order of each part.
+            trained.sort(key=lambda row: not baseline.includes(row))
     listed = [*untrained, *trained]
     outcomes = _choose_outcomes(selection, planned)
     texts += _describe_missing(selection.declared, outcomes)
@@ -163,7 +169,12 @@ def _sort(rows: Sequence[Row], columns: Sequence[Column], name: str) -> list[Row
     column = next((column for column in columns if column.name == name), None)
     keys = {key for row in rows for key in row.group}
     if column is None and name not in keys:
-        hint = nearest(name, [*keys, *(column.name for column in columns)])
+        if name.startswith("-"):
+            raise NotFoundError(
+                f"--sort: expected a column or a key, got '{name}'; write {name[1:]}: the best "
+                "comes first, and of keys the smallest"
+            )
+        hint = nearest(name, [*keys, *(column.name for column in columns)], COLUMNS)
         raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
 
     def value(row: Row) -> Any:
@@ -183,7 +194,7 @@ def _rank(
 ) -> tuple[list[Row], Mapping[int, RankInterval]]:
     """Sort the rows by the intervals of their ranks in a column."""
     if name not in columns:
-        hint = nearest(name, columns)
+        hint = nearest(name, columns, COLUMNS)
         raise NotFoundError(f"--sort rank: the table has no column '{name}'; {hint}")
     return rank_rows(rows, columns[name])
 

@@ -28,6 +28,7 @@ from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Note, as_remarks, count_states
 from advsweep.store import RunRecord, Status, Store
 from advsweep.store.races import read_race
+from advsweep.store.tuning_records import TuningRecord
 
 _SHOWN = 8  # values of a key in a message
 
@@ -46,6 +47,7 @@ class Selection:
         declared: the primary outcomes that are declared.
         choices: the columns that each primary outcome is chosen from.
         tuned: the key whose value each row has chosen for itself; empty without a tuning.
+        edges: the names of the arms that chose the smallest or largest value tried.
         notes: on how runs were selected.
     """
 
@@ -58,6 +60,7 @@ class Selection:
     declared: Declared
     choices: Sequence[Sequence[Column]]
     tuned: str
+    edges: frozenset[str]
     notes: Sequence[Note]
 
     @property
@@ -124,8 +127,15 @@ def select(store: Store, request: ReportRequest) -> Selection:
         declared=declared,
         choices=outcome_choices(data.evaluated, declared.columns),
         tuned="" if tuning is None else tuning.key,
+        edges=_edges(tuning),
         notes=as_remarks(remarks),
     )
+
+
+def _edges(tuning: TuningRecord | None) -> frozenset[str]:
+    """Return the names of the arms whose choice is at an edge of what was tried."""
+    arms = () if tuning is None else tuning.arms
+    return frozenset(arm.name for arm in arms if arm.is_at_edge)
 
 
 def _refuse_keys(runs: Sequence[RunRecord], columns: Sequence[str] | None) -> None:

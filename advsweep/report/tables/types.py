@@ -12,9 +12,11 @@ from advsweep.errors import counted
 from advsweep.report.data.columns import Column
 from advsweep.report.data.groups import Group
 from advsweep.report.data.keys import key_order
+from advsweep.report.data.labels import name_group
 from advsweep.statistics import Comparison, RankInterval
 from advsweep.store import Status
 from advsweep.store.seeds import SeedKey, UnknownSeed
+from advsweep.store.tuning_records import EDGE
 
 
 @dataclass(frozen=True)
@@ -222,9 +224,12 @@ class Report:
         differences: every difference to the baseline, those of the primary outcomes first, by
             column and row.
         tuned: the key whose value each row has chosen for itself; empty for none.
+        edges: the names of the rows, without that key, whose choice is the smallest or the largest
+            value that was tried.
         run_ids: the runs in the table.
         arms: those of the table's sweep that lend it their spread, shown or not.
         ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
+        head: what its user notes of the sweep, and its tags, a line each.
     """
 
     columns: tuple[Column, ...]
@@ -240,9 +245,11 @@ class Report:
     declared_by: str = ""
     differences: Sequence[Difference] = ()
     tuned: str = ""
+    edges: frozenset[str] = frozenset()
     run_ids: frozenset[int] = frozenset()
     arms: tuple[Arm, ...] = ()
     ranks: Mapping[int, RankInterval] = field(default_factory=dict)
+    head: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -253,6 +260,14 @@ class Report:
     def trained(self) -> list[Row]:
         """The rows of runs."""
         return [row for row in self.rows if not row.is_untrained]
+
+    def name_arm(self, row: Row) -> str:
+        """Name a row without the key that it was tuned in, which belongs to it."""
+        return name_group({key: value for key, value in row.group.items() if key != self.tuned})
+
+    def mark_edge(self, row: Row) -> str:
+        """Return what follows the tuned value of a row; empty unless it is at an edge."""
+        return EDGE if self.name_arm(row) in self.edges else ""
 
     def texts(self, *kinds: NoteKind) -> tuple[str, ...]:
         """Return the sentences of some kinds of notes, in their order."""

@@ -62,11 +62,11 @@ def test_the_note_of_a_column_names_its_cutoff(demo):
     assert (note.kind, note.about) == (NoteKind.COLUMN_CUTOFF, "steps=10")
 
 
-def test_rows_are_sorted_and_the_plan_keeps_its_order(demo):
+def test_rows_are_sorted_below_the_baseline_and_the_plan_keeps_its_order(demo):
     request = ReportRequest("demo", columns=["pass@1"], sort="pass@1")
     _, _, rows, _ = _steps(demo, request)
     assert [row.group["estimator"] for row in rows.planned] == ["grpo", "fade", "rloo"]
-    assert [row.group["estimator"] for row in rows.listed] == ["base", "rloo", "fade", "grpo"]
+    assert [row.group["estimator"] for row in rows.listed] == ["base", "grpo", "rloo", "fade"]
     assert _names(rows.outcomes) == ["pass@1", "entropy/right"]
     assert rows.filled == {"pass@1"}
 

@@ -1,0 +1,79 @@
+"""Words of the command line where KEY=VALUE is expected: what to write in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advsweep import synonyms
+from advsweep.config.groups import ConfigGroups
+from advsweep.errors import ConfigError
+from advsweep.names import YAML_SUFFIXES
+from advsweep.sweep.registry import config_groups
+
+
+def refuse_loose_words(texts: Sequence[str]) -> None:
+    """Refuse words that are neither an override nor a sweep file.
+
+    Raises:
+        ConfigError: there is one; the message says how it is written: `steps 10` as `steps=10`.
+    """
+    for place, text in enumerate(texts):
+        is_override = "=" in text.strip("=") or text.startswith("~")
+        if is_override or text.endswith((*YAML_SUFFIXES, "=")):
+            continue
+        before, after = texts[:place], texts[place + 1 :]
+        with config_groups() as groups:
+            remedy = _remedy(groups, text, before, after)
+        raise ConfigError(f"{text}: expected KEY=VALUE; {remedy}")
+
+
+def _remedy(groups: ConfigGroups, text: str, before: Sequence[str], after: Sequence[str]) -> str:
+    key, colon, value = text.partition(":")
+    if colon and not value.startswith("/"):
+        return _written(key, value or "".join(after[:1]) or "VALUE")
+    if before and before[-1].endswith("="):
+        return f"write {before[-1]}{text}, without spaces"
+    if after and after[0].startswith("="):
+        value = after[0].removeprefix("=") or "".join(after[1:2])
+        return _written(text, value or "VALUE")
+    if _is_key(groups, text):
+        return _written(text, after[0] if after and "=" not in after[0] else "VALUE")
+    return _remedy_for_name(groups, text)
+
+
+def _is_key(groups: ConfigGroups, text: str) -> bool:
+    if synonyms.find(synonyms.KEYS, text) is not None:
+        return True
+    try:
+        groups.check_key(text)
+    except ConfigError:
+        return False
+    return True
+
+
+def _written(key: str, value: str) -> str:
+    """Say how a key is set to a value, also one by the name that another tool has for it."""
+    ours = synonyms.find(synonyms.KEYS, key) or key
+    if synonyms.is_sentence(ours):
+        return ours
+    return f"write {ours}" if "=" in ours else f"write {ours}={value}"
+
+
+def _remedy_for_name(groups: ConfigGroups, text: str) -> str:
+    """Say what a name is of: `grpo` of an estimator, and so `estimator=grpo`."""
+    for group in ("experiment", "estimator", "method", *sorted(groups.names)):
+        names = groups.members(group)
+        registry = groups.registries.get(group)
+        aliases = () if registry is None else registry.aliases
+        if text.lower() in names or text.lower() in aliases:
+            if group == "experiment":
+                return f"did you mean `advsweep sweep +experiment={text.lower()}`?"
+            return f"did you mean {group}={text.lower()}?"
+    for group in groups.registries:
+        said = synonyms.hint(f"{synonyms.VALUES}.{group}", text)
+        if said is not None:
+            return said
+    return (
+        "got no '=', as in estimator=fade or seed=0,1,2, without spaces; `advsweep keys` lists "
+        "the keys, `advsweep list` the names"
+    )
