@@ -13,7 +13,7 @@ from advsweep.components import identity_of, leaves
 from advsweep.errors import ConfigError
 from advsweep.estimators import ESTIMATORS
 from advsweep.named_code import ALLOWED, allow_stored_code, find_codes, parse_word, split_word
-from advsweep.objectives import OBJECTIVES
+from advsweep.rollouts import ROLLOUTS
 from advsweep.sources import source_of_text
 
 Write = Callable[..., str]
@@ -244,7 +244,7 @@ def test_keys_of_a_config_are_without_code(write_code: Write) -> None:
 
 def test_a_kind_without_files_says_so(write_code: Write) -> None:
     with pytest.raises(ConfigError, match="cannot be named by its file"):
-        OBJECTIVES.resolve(write_code(CENTRED))
+        ROLLOUTS.resolve(write_code(CENTRED))
 
 
 def test_consent_reaches_processes(write_code: Write) -> None:

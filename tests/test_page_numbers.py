@@ -225,3 +225,10 @@ def test_equivalence_is_that_of_two_one_sided_tests() -> None:
     file = "leaderboard/middle.csv"
     assert page_queries.equivalent(file, "pass@1", str(margin + 1e-4), "maxrl") == ["equivalent"]
     assert page_queries.equivalent(file, "pass@1", str(margin - 1e-4), "maxrl") != ["equivalent"]
+    # Rounded up, so that the page does not say more than the test.
+    [shown] = page_queries.equal_within(file, "pass@1", "maxrl")
+    assert margin <= shown < margin + 0.001
+    assert page_queries.equal_within(file, "pass@1", "maxrl", "psr")[0] > shown
+    # PSR differs significantly: it is not among the arms that are alike.
+    [alike] = page_queries.all_equal_within(file, "pass@1")
+    assert shown <= alike < page_queries.equivalence_margin(file, "pass@1", "psr")

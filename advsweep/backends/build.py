@@ -281,11 +281,13 @@ def _check_rewards(estimator: Estimator, task: Task) -> None:
 
 
 def _check_named_code(run: Run) -> None:
-    """Try an estimator that the command line named by its file: it may do anything."""
+    """Try what the command line named by its file: it may do anything."""
     # Plans are made without torch unless a run needs this.
-    from advsweep.estimators.named_checks import check_named
+    from advsweep.estimators import named_checks
+    from advsweep.objectives import functions
 
-    check_named(run.estimator, run.group_size)
+    named_checks.check_named(run.estimator, run.group_size)
+    functions.check_named(run.objective)
 
 
 def _check_needs(run: Run) -> None:

@@ -29,7 +29,7 @@ from advsweep.components import Component, parameters
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses, masses
 from advsweep.errors import BatchError, ConfigError, nearest
-from advsweep.estimators import ESTIMATORS, Estimator
+from advsweep.estimators import ESTIMATORS, Estimator, named_checks
 from advsweep.estimators.batch import (
     COUNTERS,
     PER_PART,
@@ -39,8 +39,9 @@ from advsweep.estimators.batch import (
     Groups,
     spread_input,
 )
-from advsweep.estimators.named_checks import check_named
 from advsweep.named_code import split_word
+from advsweep.objectives import functions
+from advsweep.objectives.base import Objective
 from advsweep.registry import Registry
 
 C = TypeVar("C", bound=Component)
@@ -102,7 +103,9 @@ def build_named(
         component = build_from_options(registry, name, [*attached, *fields], preset(name))
         code = component.named_code
         if isinstance(component, Estimator):
-            check_named(component)
+            named_checks.check_named(component)
+        elif isinstance(component, Objective):
+            functions.check_named(component)
         label = name if code is None else code.label
         built[" ".join((label, *attached))] = component
     if not built:

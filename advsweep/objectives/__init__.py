@@ -29,4 +29,7 @@ OBJECTIVES: Registry[Objective] = Registry(
     },
     group="advsweep.objectives",
     base="advsweep.objectives.base:Objective",
+    function="loss",
+    adapter="advsweep.objectives.functions:objective_class",
+    takes_code=True,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import page_queries
+from scipy import stats
 
 
 def million_weights() -> list[float]:
@@ -39,6 +42,23 @@ def cpu_parameters() -> list[float]:
     """How many times as many weights the GPU's models have as the leaderboard's."""
     weights = page_queries.table("gpu/h200/bases.csv")["weights"].iloc[0]
     return [round(weights / page_queries.evaluate("leaderboard.parameters")[0], -1)]
+
+
+def equal_within(estimator: str, *metrics: str) -> list[float]:
+    """The smallest margins within which the GPU's runs show it to be equivalent to RLOO.
+
+    In thousandths, rounded up; each difference has the spread of its own pairs.
+    """
+    table = page_queries.table(AGREEMENT)
+    own = table[table["estimator"] == estimator].set_index("metric")
+    margins = []
+    for metric in metrics:
+        row = own.loc[metric]
+        df = row["pairs"] - 1
+        error = (row["gpu_high"] - row["gpu_low"]) / 2 / stats.t.ppf(1 - page_queries.LEVEL / 2, df)
+        margin = abs(row["gpu_difference"]) + error * stats.t.ppf(1 - page_queries.LEVEL, df)
+        margins.append(math.ceil(1000 * margin) / 1000)
+    return margins
 
 
 def undecided_on_gpu(estimator: str) -> list[float]:

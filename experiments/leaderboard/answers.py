@@ -21,7 +21,7 @@ import yaml
 from scipy import stats
 
 from advsweep.report.tables.matched import Matching, compare_matched
-from advsweep.statistics import benjamini_hochberg, value_at
+from advsweep.statistics import benjamini_hochberg, compare_paired, value_at
 from advsweep.statistics.comparison import spread_of_design
 
 FOLDER = Path(__file__).resolve().parent
@@ -281,6 +281,29 @@ def last_gain(difficulty: str) -> list[float]:
     return [float(means.iloc[-1] - means.iloc[-2])]
 
 
+def still_rising(*difficulties: str) -> list[float]:
+    """No value; an error unless RLOO's last gain in pass@1 is above 0 by a paired t-test."""
+    runs = page_queries.table("leaderboard/runs.csv")
+    for of in difficulties:
+        rloo = runs[(runs["sweep"] == f"leaderboard-{of}") & (runs["estimator"] == "rloo")]
+        by_step = rloo.pivot(index="step", columns="seed", values="pass@1").sort_index()
+        gain = compare_paired(by_step.iloc[-1], by_step.iloc[-2])
+        if gain.low <= 0:
+            raise page_queries.QueryError(f"that pass@1 rises on {of} prompts is not settled")
+    return []
+
+
+def destroys_the_base(*difficulties: str) -> list[float]:
+    """No value; an error unless the placebo ends below its bases by a paired t-test."""
+    runs = page_queries.table("leaderboard/runs.csv")
+    for of in difficulties:
+        placebo = runs[(runs["sweep"] == f"leaderboard-{of}") & (runs["estimator"] == PLACEBO)]
+        by_step = placebo.pivot(index="step", columns="seed", values="pass@1").sort_index()
+        if compare_paired(by_step.iloc[-1], by_step.iloc[0]).high >= 0:
+            raise page_queries.QueryError(f"that the placebo ends lower on {of} is not settled")
+    return []
+
+
 def declared_margin() -> list[float]:
     """The margin of the equivalences that were declared before the sweeps ran."""
     claims = yaml.safe_load((FOLDER / "claims.yaml").read_text("utf-8"))["claims"]
@@ -508,6 +531,28 @@ def more_varied_at_half_rate(difficulty: str, left_out: str) -> list[float]:
     if not all(_is_told(row) and row["difference"] > 0 for row in at_rate):
         raise page_queries.QueryError(f"not all at {half} are more varied on {difficulty} prompts")
     return [len(at_rate)]
+
+
+def differ_by_rate(*difficulties: str) -> list[float]:
+    """No value; an error unless the flat arms differ in entropy at equal pass@1 as their rates do.
+
+    All but one of those at another rate than RLOO's differ, and at most one of those at its rate.
+    """
+    for of in difficulties:
+        named = {row["arm"]: row for row in _matched_rows(of, "entropy")}
+        flat_rows = [named[_name_of(arm)] for arm in flat_arms()]
+        own = [row for row in flat_rows if row["rate"] == _own_rate(of)]
+        others = [row for row in flat_rows if row["rate"] != _own_rate(of)]
+        alike = sum(not _is_told(row) for row in others)
+        if sum(map(_is_told, own)) > 1 or alike > 1:
+            raise page_queries.QueryError(f"on {of} prompts diversity does not follow the rate")
+    return []
+
+
+def _name_of(arm: str) -> str:
+    """Return the name of an arm in the tables for its selection."""
+    name, _, scope = arm.partition("&")
+    return f"{name}, σ of the batch" if scope == "estimator.scope=batch" else name
 
 
 def matched_level(difficulty: str) -> list[float]:

@@ -1,10 +1,23 @@
-"""What the answer of the study of a real model says of its tables."""
+"""What the page of the study of a real model says of its tables, and the page's tables."""
 
 from __future__ import annotations
 
 import page_queries
 
+REPORT = "real_model/report.csv"
 RATES = "real_model/rates.csv"
+RUNS = "real_model/runs.csv"
+ARMS = ("base", "rloo", "power_alpha", "rloo (A/A)", "psr", "rloo (placebo)")
+TUNED = ("rloo", "psr", "power_alpha")
+NEAR_THE_BEST = (3e-6, 1e-5)
+LEVEL = 0.05
+# Columns of the table after the difference in pass@1, with their headings.
+OTHERS = {
+    "pass@8": "pass@8",
+    "entropy/answer": "entropy of answers",
+    "collapse/acr@end": "ACR",
+    "entropy/token@end": "token entropy",
+}
 
 
 def ends_at_rate(rate: str) -> list[float]:
@@ -33,3 +46,85 @@ def estimators() -> list[float]:
     """How many estimators the tuning has."""
     names = page_queries.table(RATES)["estimator"].unique()
     return [len([name for name in names if name != "base"])]
+
+
+def rate_gaps() -> list[float]:
+    """The least and the largest difference between the two good rates of an estimator."""
+    ends = page_queries.table(RATES).set_index(["estimator", "optimizer.lr"])["pass@1"]
+    low, high = NEAR_THE_BEST
+    gaps = [abs(ends[name, low] - ends[name, high]) for name in TUNED]
+    return [min(gaps), max(gaps)]
+
+
+def seed_gaps() -> list[float]:
+    """The least and the largest difference between the two seeds of an estimator at these rates."""
+    runs = page_queries.table(RUNS)
+    ends = runs[(runs["sweep"] == "real-model-tuning") & (runs["step"] == steps()[0])]
+    ends = ends[ends["optimizer.lr"].isin(NEAR_THE_BEST)]
+    by_row = ends.groupby("row")["pass@1"]
+    gaps = by_row.max() - by_row.min()
+    return [float(gaps.min()), float(gaps.max())]
+
+
+def along(arm: str, column: str, step: str) -> list[float]:
+    """The mean over seeds of an arm's evaluations at a step."""
+    runs = page_queries.table(RUNS)
+    found = runs[(runs["sweep"] == "real-model") & (runs["estimator"] == arm)]
+    return [float(found.loc[found["step"] == int(step), column].mean())]
+
+
+def seeds_between(arm: str) -> list[float]:
+    """The least and the largest pass@1 of the seeds of an arm at the end."""
+    runs = page_queries.table(RUNS)
+    found = runs[(runs["sweep"] == "real-model") & (runs["estimator"] == arm)]
+    ends = found.loc[found["step"] == steps()[0], "pass@1"]
+    return [float(ends.min()), float(ends.max())]
+
+
+def table() -> str:
+    """The arms of the comparison, with their rates and differences to RLOO in pass@1."""
+    headers = ["", "rate", "pass@1", "Δ pass@1", *OTHERS.values()]
+    lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
+    for arm in ARMS:
+        (row,) = page_queries.rows(REPORT, [arm]).to_dict("records")
+        cells = [arm, _rate(row["optimizer.lr"]), _short(row["pass@1"]), _difference(row)]
+        cells += [_short(row[column]) for column in OTHERS]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def rates_table() -> str:
+    """pass@1 of the tuning over the rates; bold: the rate that the comparison has."""
+    ends = page_queries.table(RATES).set_index(["estimator", "optimizer.lr"])["pass@1"]
+    rates = sorted(page_queries.table(RATES)["optimizer.lr"].dropna().unique())
+    lines = [f"| | {' | '.join(map(_rate, rates))} |", f"| :-- |{' --: |' * len(rates)}"]
+    for name in TUNED:
+        (chosen,) = page_queries.value(REPORT, name, "optimizer.lr")
+        cells = [name]
+        for rate in rates:
+            text = _short(ends.get((name, rate), float("nan")))
+            cells.append(f"**{text}**" if rate == chosen else text)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _difference(row: dict[str, float]) -> str:
+    ends = [row[f"pass@1_difference{end}"] for end in ("", "_low", "_high")]
+    if ends[0] != ends[0]:  # the baseline, and the base, have none
+        return ""
+    value, low, high = map(_signed, ends)
+    if row["pass@1_p_adjusted"] <= LEVEL:
+        value = f"**{value}**"
+    return f"{value} [{low}, {high}]"
+
+
+def _rate(value: float) -> str:
+    return "" if value != value else f"{value:.0e}".replace("e-0", "e-")
+
+
+def _short(value: float) -> str:
+    return "" if value != value else f"{value:.3f}".removeprefix("0")
+
+
+def _signed(value: float) -> str:
+    return ("-" if value < 0 else "+") + _short(abs(value))

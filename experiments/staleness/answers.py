@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import page_queries
+from pathlib import Path
 
+import page_queries
+import yaml
+
+FOLDER = Path(__file__).resolve().parent
 REPORT = "staleness/report.csv"
 AT_16 = "staleness/report_16.csv"
 RATES = "staleness/rates.csv"
@@ -157,3 +161,10 @@ def _signed(value: float) -> str:
 def excluded_gain() -> list[float]:
     """The upper end of the interval of the correction's difference at 16 steps."""
     return to_clip("clip, truncated weights", "pass@1")[2:]
+
+
+def margin() -> list[float]:
+    """The margin that the list of claims declares for all equivalences."""
+    listed = yaml.safe_load((FOLDER / "claims.yaml").read_text("utf-8"))["claims"]
+    (declared,) = {claim["margin"] for claim in listed if "margin" in claim}
+    return [float(declared)]

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,8 +33,10 @@ from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import parse_assignments
 from advsweep.errors import ConfigError, UnknownNameError, counted, nearest
-from advsweep.named_code import parse_word, split_word
+from advsweep.estimators import ESTIMATORS
+from advsweep.named_code import Word, parse_word, split_word
 from advsweep.objectives import OBJECTIVES
+from advsweep.registry import Registry
 from advsweep.report.data.metrics import find_metric
 from advsweep.sweep.registry import config_groups
 from advsweep.synonyms import COLUMNS, COMMANDS, KEYS, VALUES, hint
@@ -165,8 +168,9 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     if equals and group in PARTS:
         return group, PARTS[group].find(PARTS[group].resolve(name))
     first = split_outside_brackets(names[0], ", ")[0]
-    if parse_word(split_word(first)[0]) is not None:
-        return "estimator", names[0]
+    code = parse_word(split_word(first)[0])
+    if code is not None:
+        return _group_of_code(code, names[0])
     word = _without_options(names[0])
     members: dict[str, set[str]] = {}
     for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
@@ -198,6 +202,22 @@ def _near(word: str, kinds: Collection[str]) -> str | None:
         if said is not None:
             return said
     return None
+
+
+def _group_of_code(word: Word, name: str) -> tuple[str, str]:
+    """Return the group of a component in a file, by the function that the file defines.
+
+    That of an estimator unless only another kind's function is there.
+    """
+    kinds: dict[str, Registry[Any]] = {"estimator": ESTIMATORS, "objective": OBJECTIVES, **PARTS}
+    text = ""
+    with suppress(OSError, UnicodeDecodeError):
+        text = Path(word.place).expanduser().read_text("utf-8") if word.is_file else ""
+    for group, registry in kinds.items():
+        function = word.object or registry.function
+        if registry.function == function and re.search(rf"^def {function}\(", text, re.MULTILINE):
+            return group, PARTS[group].resolve(name) if group in PARTS else name
+    return "estimator", name
 
 
 def _without_options(text: str) -> str:
@@ -248,7 +268,6 @@ def _describe_estimators(
     output_format: options.ListFormat,
 ) -> None:
     from advsweep.cli.estimators import build_named, parse_inputs  # imports torch
-    from advsweep.estimators import ESTIMATORS
 
     parsed = parse_inputs(inputs)
     estimators = build_named(ESTIMATORS, names, fields)
@@ -369,6 +388,8 @@ def _describe_objectives(
             print_json(record)
         else:
             objectives.print_objective(record)
+            if objective.named_code is not None:
+                print_code(objective.named_code.where, objective.named_code.text)
 
 
 def _describe_task(

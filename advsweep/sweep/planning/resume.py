@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # What takes the place of components whose code may not be run. They fit any run.
 _STAND_INS: Mapping[str, Mapping[str, str]] = {
     "estimator": {"name": "grpo"},
+    "objective": {"name": "clipped"},
     "task.verifier": {"name": "numeric"},
     "task.reward": {"name": "accuracy"},
 }
