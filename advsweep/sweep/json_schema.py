@@ -9,6 +9,7 @@ Departures: a choice is written as it is listed, where a config also takes capit
 
 from __future__ import annotations
 
+import math
 import re
 import types
 import typing
@@ -36,6 +37,9 @@ from advsweep.tasks.controls import CONTROL
 from advsweep.yaml_files import read_yaml
 
 TEMPLATE = Path(__file__).with_name("sweep_file.yaml")
+# A component that is named by its file or its module, as `named_code.parse_word` reads it.
+_CODE = {"type": "string", "pattern": r"\.py(:\w+)?$|^\w+(\.\w+)*:\w+$"}
+
 _INTERPOLATION = {"$ref": "#/$defs/interpolation"}
 
 
@@ -96,7 +100,12 @@ def _make_parts(groups: ConfigGroups) -> _Parts:
             parts.choices[group] = {"enum": list(dict.fromkeys(groups.members(group)))}
             continue
         names = [*registry.names(), *sorted(registry.aliases)]
-        parts.choices[group] = {"enum": list(dict.fromkeys([*groups.members(group), *names]))}
+        choice: Plain = {"enum": list(dict.fromkeys([*groups.members(group), *names]))}
+        name: Plain = {"enum": names}
+        if registry.takes_code:
+            choice = {"anyOf": [choice, _CODE]}
+            name = {"anyOf": [name, _CODE]}
+        parts.choices[group] = choice
         fields: dict[str, list[Plain]] = {}
         for cls in registry.classes():
             file_values = groups.member_values(group, cls.name)
@@ -107,7 +116,7 @@ def _make_parts(groups: ConfigGroups) -> _Parts:
         references = {key: {"$ref": f"#/$defs/{group}.{key}"} for key in fields}
         parts.nodes[group] = {
             "description": f"the {group}: a name, or a mapping of its keys",
-            "anyOf": [{"enum": names}, _closed({"name": {"enum": names}, **references})],
+            "anyOf": [name, _closed({"name": name, **references})],
         }
     return parts
 
@@ -189,7 +198,9 @@ def _forms(hint: Any, option: Option) -> Iterable[Plain]:
         "maximum": option.le,
         "exclusiveMaximum": option.lt,
     }
-    within = {name: bound for name, bound in bounds.items() if bound is not None}
+    # JSON has no infinite numbers, and every number of a file is below them.
+    finite = (pair for pair in bounds.items() if pair[1] is not None and math.isfinite(pair[1]))
+    within = dict(finite)
     choices = list(choices_of(hint))
     if hint is Any:
         yield {}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -62,6 +65,22 @@ ACCEPTED = [
     "sweep: {blocks: [{group_size: 'choice(4,8)', steps: 'range(10,30,10)'}]}",
     "sweep: {blocks: [{group_size: [4, 8], seed: [0, 1], exclude: [{group_size: 8, seed: 1}]}]}",
 ]
+
+
+def test_components_in_files_fit(validator, write_code):
+    idea = write_code("def advantages(rewards): return rewards - rewards.mean()\n")
+    for text in (
+        f"sweep: {{blocks: [{{estimator: [grpo, '{idea}:advantages']}}]}}",
+        f"estimator: {{name: {idea}}}",
+    ):
+        path = write_code(text, "mine.yaml")
+        assert best_match(validator.iter_errors(read_yaml(Path(path)))) is None
+        assert make_plan([path], fetch=False).runs
+
+
+def test_it_has_no_infinite_number(validator):
+    text = json.dumps(validator.schema)
+    assert not {"Infinity", "NaN"} & set(re.findall(r"\w+", text))
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
