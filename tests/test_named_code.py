@@ -91,6 +91,23 @@ def test_the_only_estimator_of_a_file_needs_no_name(write_code: Write) -> None:
         ESTIMATORS.resolve(write_code(CENTRED + HALVED))
 
 
+def test_a_class_that_derives_from_ours_does_not_take_its_source(write_code: Write) -> None:
+    text = """
+from dataclasses import dataclass
+from advsweep.estimators.baselines import GRPO
+
+@dataclass(kw_only=True)
+class Doubled(GRPO):
+    equation = "Eq. 1"
+    def _advantages(self, groups, info):
+        return 2 * super()._advantages(groups, info)
+"""
+    doubled = ESTIMATORS.build(ESTIMATORS.resolve(write_code(text)))
+    stated = (doubled.formula, doubled.paper, doubled.equation, doubled.provenance)
+    assert stated == ("no formula given", "no paper", "Eq. 1", ())
+    assert ESTIMATORS.get("grpo").paper.startswith("GRPO")
+
+
 def test_identity_is_that_of_the_code(write_code: Write) -> None:
     def identity(text: str, name: str = "idea.py", object_name: str = "") -> dict[str, object]:
         word = write_code(text, name) + object_name

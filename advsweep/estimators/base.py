@@ -45,6 +45,19 @@ class Provenance(Enum):
     OURS = "ours"
 
 
+# What the catalogue says of the source of an estimator.
+_SOURCES = (
+    "family",
+    "formula",
+    "paper",
+    "equation",
+    "provenance",
+    "released_options",
+    "released_code",
+    "departures",
+)
+
+
 @dataclass(kw_only=True)
 class Estimator(Component):
     """Maps the rewards of a batch to advantages: a policy weight.
@@ -112,6 +125,19 @@ class Estimator(Component):
             cls.released_options = tuple(row.get("released", ()))
             cls.released_code = row.get("released_code", "")
             cls.departures = row.get("departures", "")
+        elif not cls.__module__.startswith("advsweep."):
+            cls._forget_sources()
+
+    @classmethod
+    def _forget_sources(cls) -> None:
+        """Let a class of others have no source that it does not state itself.
+
+        One that derives from an estimator of ours has another formula than its paper.
+        """
+        for attribute in _SOURCES:
+            owner = next(each for each in cls.__mro__ if attribute in vars(each))
+            if owner is not Estimator and owner.__module__.startswith("advsweep."):
+                setattr(cls, attribute, getattr(Estimator, attribute))
 
     @final
     def __call__(self, batch: GroupBatch) -> PerRollout | PerToken:

@@ -61,8 +61,6 @@ class FunctionEstimator(Estimator):
         options: its other parameters.
     """
 
-    family: ClassVar[str] = "files"
-    departures: ClassVar[str] = "no source is stated"
     function: ClassVar[Callable[..., Any]]
     given: ClassVar[frozenset[str]]
     options: ClassVar[tuple[str, ...]]
@@ -236,6 +234,8 @@ def estimator_class(function: Callable[..., Any], code: NamedCode) -> type[Funct
         code,
         FunctionEstimator,
         parameters,
+        family="files",
+        departures="no source is stated",
         formula=f"A = {code.object}({signature})",
         needs=needs,
         uses=parameters.given - needs - _ALWAYS,
