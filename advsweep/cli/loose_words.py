@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from advsweep import synonyms
 from advsweep.config.groups import ConfigGroups
 from advsweep.errors import ConfigError
+from advsweep.named_code import parse_word
 from advsweep.names import YAML_SUFFIXES
 from advsweep.sweep.registry import config_groups
 
@@ -61,6 +62,8 @@ def _written(key: str, value: str) -> str:
 
 def _remedy_for_name(groups: ConfigGroups, text: str) -> str:
     """Say what a name is of: `grpo` of an estimator, and so `estimator=grpo`."""
+    if parse_word(text) is not None:
+        return f"did you mean estimator={text}?"
     for group in ("experiment", "estimator", "method", *sorted(groups.names)):
         names = groups.members(group)
         registry = groups.registries.get(group)

@@ -209,7 +209,7 @@ def test_a_task_has_its_floors(run):
 
 def test_presets_and_components(run):
     assert "clipped aggregation=token_mean" in run("method=dapo", *CSV)[0]
-    assert json.loads(run("demo", *JSON)[0])[0]["task"] == "countdown"
+    assert json.loads(run("demo", *JSON)[0])[0]["task"] == "routes"
     out, _ = run("transformers")
     assert out.startswith("generation=transformers\n")
     assert "generation.temperature" in out
