@@ -4,7 +4,7 @@
     advsweep sweep +experiment=leaderboard/easy_rates --store plain.db
     python experiments/leaderboard/compare_processors.py plain.db
 
-With another cache the base models are pretrained anew, too.
+With another cache the base models are pretrained anew, too; those of processors.csv were not.
 
 Writes processors.csv: a row for each difference to RLOO in a primary outcome, of easy.csv (vector)
 and of that store (plain), with their adjusted p. Prints how many verdicts moved.

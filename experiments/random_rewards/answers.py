@@ -6,6 +6,7 @@ import page_queries
 
 REPORT = "random_rewards/report.csv"
 CLAIMS = "random_rewards/claims.csv"
+PROCESSORS = "random_rewards/processors.csv"
 PLACEBO = "rloo (placebo)"
 RATES = (2.5e-5, 5e-5, 1e-4, 2e-4)
 BOUNDS = {
@@ -113,3 +114,16 @@ def _short(value: float) -> str:
 def _signed(value: float) -> str:
     sign = "-" if value < 0 else "+"
     return sign + _short(abs(value))
+
+
+def with_other_bits() -> list[float]:
+    """How many verdicts move with the code of old processors, of how many."""
+    found = page_queries.table(PROCESSORS)
+    here, there = (found[f"{name}_p_adjusted"] <= LEVEL for name in ("vector", "plain"))
+    return [int((here != there).sum()), len(found)]
+
+
+def largest_change() -> list[float]:
+    """The largest change of a difference in pass@1 with the code of old processors."""
+    found = page_queries.rows(PROCESSORS, ["outcome=pass@1"])
+    return [float((found["vector_difference"] - found["plain_difference"]).abs().max())]
