@@ -294,7 +294,7 @@ def _hint_for_value(error: typer.BadParameter) -> str:
     if typed is None or not options:
         return ""
     hint = synonyms.hint(f"{synonyms.VALUES}.{max(options, key=len).lstrip('-')}", typed[1])
-    return "" if hint is None else f"; {hint}"
+    return "" if hint is None else f" {hint}"
 
 
 def _outline(name: str | None) -> TyperGroup:

@@ -198,7 +198,7 @@ def test_seeds_that_imports_made_up_become_unknown(tmp_path):
         assert [runs[i].config.get("seed") for i in ids] == [None, 1, None, None]
         [line] = [line for line in store.upgraded if line.startswith("0009")]
         assert "3 imported runs" in line
-        assert "nothing tells whether the logs of runs 4 had theirs" in store.upgraded[-1]
+        assert "nothing tells whether the logs of runs 4 had theirs" in line
         with store.database.read() as connection:
             check_store(store, connection)
 
