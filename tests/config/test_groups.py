@@ -107,7 +107,7 @@ def test_a_member_that_is_none_is_refused(group, value, message, groups):
     [
         ("estimatr", r"^estimatr: no config group or key .* did you mean 'estimator'\?"),
         ("stpes", r"did you mean 'steps'\?"),
-        ("optimiser.lr", r"did you mean 'optimizer'\?"),
+        ("optimiser.lr", r"did you mean optimizer.lr\?"),
         ("method.clip", r"^method.clip: method sets other groups"),
         ("estimator.name", r"choose by estimator=NAME"),
     ],
