@@ -23,12 +23,14 @@ import processors
 import study
 
 FOLDER = Path(__file__).resolve().parent
+# The diversity of right answers is not tested, as models without right answers have none.
+OUTCOMES = ("pass@1", "pass@32[above=guess]")
 KEYS = ["estimator", "objective.clip_low", "optimizer.lr", "backend.inner_epochs"]
 
 
 def compare(store: str) -> pd.DataFrame:
     report = study.advsweep(
-        *("report", "random-rewards", "--columns", ",".join(processors.OUTCOMES)),
+        *("report", "random-rewards", "--columns", ",".join(OUTCOMES)),
         *("--baseline", "base", "--format", "csv"),
         store=store,
     )
@@ -36,7 +38,7 @@ def compare(store: str) -> pd.DataFrame:
         "vector": pd.read_csv(FOLDER / "report.csv"),
         "plain": pd.read_csv(io.StringIO(report)),
     }
-    return processors.compare(tables, KEYS)
+    return processors.compare(tables, KEYS, OUTCOMES)
 
 
 if __name__ == "__main__":
