@@ -232,10 +232,13 @@ def _near_key(key: str, fields: Iterable[str], prefix: str) -> str:
     A name that another tool has for a key of the same node comes first, then one of the
     component's own that is spelt alike, then another node's.
     """
-    said = hint(KEYS, key)
     near = nearest(key, fields)
+    said = hint(KEYS, key)
+    # A name that we have elsewhere, such as a key of another choice in the same group.
+    if said is None or said == f"did you mean {prefix}{key}?":
+        return near
     is_alike = near.startswith("did you mean")
-    return said if said is not None and (prefix in said or not is_alike) else near
+    return said if prefix in said or not is_alike else near
 
 
 def _near(name: str, got: Any, choices: Mapping[str, Any]) -> str:

@@ -242,7 +242,8 @@ _BLOCK = re.compile(r"^(\s*\d*)(\[|>|#|[-+.)](?=\s))")
 
 
 def _write_markdown(document: Document) -> str:
-    blocks = ["  \n".join(map(_markdown_note, document.head))] if document.head else []
+    head = [f"- {_markdown_note(line)}" for line in document.head]
+    blocks = ["\n".join(head)] if head else []
     for table in document.tables:
         header = [*table.names, *table.columns]
         left = len(table.names) - table.numbers if table.columns else len(table.names)

@@ -193,14 +193,19 @@ def print_run(store: Store, run: RunRecord, *, full: bool) -> None:
 def _full_sections(store: Store, run: RunRecord) -> dict[str, dict[str, str]]:
     """Return all that the store holds of a run, by title."""
     last = store.metrics.last_values([run.id], store.metrics.names(run.id)).get(run.id, {})
-    checkpoints, analyses = store.checkpoints.select(run.id), store.analyses.select([run.id])
+    checkpoints = store.checkpoints.select(run.id)
     return {
         "config": flatten(run.config),
         "environment": flatten(store.runs.environment(run.id) or {}),
         "metrics, last values": {name: f"{value:.6g}" for name, value in sorted(last.items())},
         "checkpoints": {f"step {c.step}": str(c.path) for c in checkpoints},
-        "analyses": {f"{a.kind.replace('_', ' ')} after step {a.step}": "" for a in analyses},
+        "analyses": _analyses(store, run),
     }
+
+
+def _analyses(store: Store, run: RunRecord) -> dict[str, str]:
+    analyses = store.analyses.select([run.id])
+    return {f"{a.kind.replace('_', ' ')} after step {a.step}": "" for a in analyses}
 
 
 def _short_sections(store: Store, run: RunRecord) -> dict[str, dict[str, str]]:
@@ -220,6 +225,7 @@ def _short_sections(store: Store, run: RunRecord) -> dict[str, dict[str, str]]:
         "metrics, last values": {
             label: f"{last[name]:.6g}" for name, label in SUMMARISED if name in last
         },
+        "analyses": _analyses(store, run),
     }
 
 

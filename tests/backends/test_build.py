@@ -203,7 +203,7 @@ def test_raised_revisions_are_known_by_their_keys(config, monkeypatch):
             "optimizer: backend 'tiny' trains with adamw, got 'sgd'",
         ),
         ({"group_size": 0}, "group_size: expected >= 1, got 0"),
-        ({"seeds": 1}, "seeds: a run has no such key; did you mean 'seed'"),
+        ({"seeds": 1}, "seeds: a run has no such key; write `seed=0,1,2`"),
         ({"zzz": 1}, "zzz: a run has no such key; there are 14: "),
         (
             {"evaluation": {"name": "standard", "n": 8, "k": [1, 16]}},

@@ -134,7 +134,7 @@ def test_a_run_of_dumps_is_imported_and_shown(called, monkeypatch, tmp_path):
         r"took       1 run \(1 new\), 1 step \(1 new\), \d\d metrics, 1 evaluation\n", out
     )
     code, out, err = called("show", "last")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "\n`advsweep show 1 --full` has every key, metric and evaluation.\n")
     assert "evaluation after step 1: imported, n=1, 1 problem, sampled by imported" in out
 
 

@@ -208,7 +208,7 @@ def test_the_step_may_have_another_key(tmp_path):
 
 
 def test_unknown_kinds_and_options_are_refused(tmp_path):
-    with pytest.raises(UnknownNameError, match="did you mean 'jsonl'"):
+    with pytest.raises(UnknownNameError, match="did you mean jsonl"):
         open_metric_log("json", tmp_path)
     with pytest.raises(ConfigError, match=r"options\.colour: jsonl has no parameter 'colour'"):
         open_metric_log("jsonl", tmp_path, colour="red")

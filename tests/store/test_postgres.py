@@ -137,6 +137,7 @@ def test_seeds_that_imports_made_up_become_unknown(empty_database, postgres_serv
     for statement in (
         f"UPDATE runs SET seed = 0, config = '{made_up}' WHERE seed IS NULL",
         "ALTER TABLE runs ALTER COLUMN seed SET NOT NULL",
+        "ALTER TABLE sweeps DROP COLUMN note, DROP COLUMN tags",
         "UPDATE alembic_version SET version_num = '0008'",
     ):
         postgres_server.ask("empty", statement)

@@ -89,7 +89,7 @@ def test_a_narrow_terminal_wraps_no_line_and_cuts_no_word(plan, store, monkeypat
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     with contextlib.redirect_stdout(status_command._Screen()) as screen:
-        status_command._print_status("narrow", read_status(store, "narrow", failures=9))
+        status_command._print_status(store, "narrow", read_status(store, "narrow", failures=9))
     status, bar, *failure, empty, titles, row = screen.getvalue().splitlines()
     assert status == "sweep narrow: 3 runs, 1 pending, 1 running, 1 failed"
     # 5 of 3 x 20 steps, as the failed run has no checkpoint; those of the other two take .4 s each.

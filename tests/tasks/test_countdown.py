@@ -175,7 +175,7 @@ def test_pretraining_corpus_has_the_asked_shares(countdown: Countdown) -> None:
             r"task\.train_levels: expected null or some of levels = .* got \[\]",
         ),
         ({"levels": [1, 2], "train_levels": [0]}, r"some of levels = \[1, 2\], got \[0\]"),
-        ({"level": [1]}, r"task\.level: countdown has no parameter 'level'; .*'levels'"),
+        ({"level": [1]}, r"task\.level: countdown has no parameter 'level'; .*task\.levels"),
     ],
 )
 def test_bad_fields_are_refused(values: dict, message: str) -> None:
