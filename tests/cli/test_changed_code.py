@@ -133,7 +133,7 @@ def test_a_plugin_whose_sign_is_swapped_is_trained_again(halved, tmp_path) -> No
     # The weights of a run are those that were trained, whatever its plug-in is now.
     used = halved("eval", "1", "--set", "evaluation.n=3")
     assert "estimator 'halved' changed since run 1 was trained; its weights" in used.stderr
-    shown = halved("show", "5").stdout
+    shown = halved("show", "5", "--full").stdout
     assert "sources.parts.estimator.files.halved_sign" in shown
     # Back to the first source: its runs are there.
     halved.sign.write_text("SIGN = 1\n")

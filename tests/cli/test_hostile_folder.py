@@ -53,10 +53,11 @@ READING = (
     ),
     *("samples 1", "list experiments", "describe bandit"),
     *("describe grpo --output masses.svg", "replay 1 -e grpo"),
-    *("keys", "schema", "doctor", "audit", "audition 1"),
+    *("keys", "schema", "doctor", "audit", "audition 1", "help report", "version"),
 )
 WRITING = (
     *("retry 1", "stop 1", "worker demo --wait=0", "eval 1", "select", "export 1 out"),
+    *("note demo seen", "tag demo seen", "rename demo demo2"),
     *("export 1 --to tensorboard", "rm 1 --yes", "import jsonl log.jsonl", "init mine"),
 )
 TRAINING = ("run", "sweep")

@@ -169,8 +169,14 @@ def test_nothing_that_is_printed_holds_a_secret_of_an_older_store(tmp_path, monk
         expected = "advsweep run --store 'postgresql://ann:***@host/runs' 'HF_TOKEN=***'"
         assert store.runs.environment(1)["command"] == expected
     monkeypatch.setenv("ADVSWEEP_STORE", "old.db")
-    assert "ann:***@host" in printed("show", "1")
-    for command in ("show 1", "show 1 --format=json", "ls --format=json", "status --format=json"):
+    assert "ann:***@host" in printed("show", "1", "--full")
+    for command in (
+        "show 1",
+        "show 1 --full",
+        "show 1 --format=json",
+        "ls --format=json",
+        "status --format=json",
+    ):
         assert CANARY not in printed(*command.split()), command
     for form in ("html", "json", "markdown"):
         page = printed("report", f"--format={form}")

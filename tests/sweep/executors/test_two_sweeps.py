@@ -98,10 +98,11 @@ def test_they_never_share_more_of_a_gpu_than_there_is(gpus, crowd, job):
 def test_a_sweep_that_is_killed_leaves_its_gpus_to_its_runs_and_then_to_anybody(job, monkeypatch):
     monkeypatch.setenv("DOES", "stay")
     fork = multiprocessing.get_context("fork")
-    sweep = fork.Process(target=start_and_hang, args=(job,))
+    # Reserved is not started: a sweep killed in between frees the GPU of a run without a process.
+    has_started = fork.Event()
+    sweep = fork.Process(target=start_and_hang, args=(job, has_started))
     sweep.start()
-    while len([part for part in all_reserved() if not part.is_cores]) < 2:
-        time.sleep(0.01)
+    assert has_started.wait(60)
     sweep.kill()
     sweep.join()
     # The runs were not killed: they still have the GPUs, and nobody has the cores.
@@ -122,9 +123,10 @@ def test_a_sweep_that_is_killed_leaves_its_gpus_to_its_runs_and_then_to_anybody(
         time.sleep(0.01)
 
 
-def start_and_hang(job):
+def start_and_hang(job, has_started):
     local = LocalExecutor()
     local.prepare(Resources(gpus=1), ())
     for run_id in (1, 2):
         assert local.start(job(run_id)) is not None
+    has_started.set()
     time.sleep(600)
