@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from advsweep.report.claims.assertions import Assertion, Finding
     from advsweep.report.data.filters import Filter
     from advsweep.report.tables.request import ReportRequest
+    from advsweep.report.tables.types import Report
     from advsweep.store import Store
+
+ReportFormat = Literal["table", "markdown", "latex", "csv", "json", "html"]
 
 EXAMPLES = (
     "advsweep report demo",
@@ -133,7 +136,7 @@ def report(
     ] = False,
     store: options.Store = None,
     output_format: Annotated[
-        Literal["table", "markdown", "latex", "csv", "json", "html"],
+        ReportFormat,
         typer.Option(
             "--format",
             metavar="NAME",
@@ -148,29 +151,28 @@ def report(
     corrected together.
     """
     from advsweep.report.claims.assertions import ClaimVerdict, parse_assertion
-    from advsweep.report.claims.sentences import lay_out_short
     from advsweep.report.data.columns import parse_outcomes
     from advsweep.report.data.cutoffs import parse_cutoff
     from advsweep.report.data.early_ends import KEEP, parse_ended_early
     from advsweep.report.data.filters import parse_where, split_list
     from advsweep.report.tables.build import build_report
-    from advsweep.report.tables.render import render
     from advsweep.report.tables.request import ReportRequest
     from advsweep.store import open_store
 
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
-    names = None if columns is None else split_list(columns)
+    names = _split(columns)
     asserted = [parse_assertion(text) for text in assertions or ()]
     margins = [each for text in margin or () for each in split_list(text)]
-    declared = [] if outcomes is None else parse_outcomes(split_list(outcomes), "--outcomes")
+    declared = parse_outcomes(_split(outcomes), "--outcomes")
     opened = open_store(store, create=False)
-    sweep = sweeps[0] if sweeps and len(sweeps) == 1 else None
-    if sweeps and sweep is None:
-        filters.append(_among(opened, sweeps))
+    named = sweeps or []
+    sweep = named[0] if len(named) == 1 else None
+    if len(named) > 1:
+        filters.append(_among(opened, named))
     request = ReportRequest(
         sweep,
-        rows=None if rows is None else split_list(rows),
+        rows=_split(rows),
         where=filters,
         at=cutoff,
         baseline=baseline,
@@ -192,18 +194,43 @@ def report(
             ),
         )
         results = _judge(opened, request, asserted)
-        if output_format == "table" and not full and names is None:
-            echo_rendered(write(lay_out_short(shown)))
-        elif output_format == "html":
-            from advsweep.report.html import render_page
-
-            echo_rendered(render_page(shown, opened, where=filters))
-        else:
-            echo_rendered(render(shown, output_format))
+        is_short = output_format == "table" and not full and names is None
+        echo_rendered(
+            _render(shown, opened, filters=filters, output_format=output_format, short=is_short)
+        )
     for result in results:
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
+
+
+def _split(text: str | None) -> list[str] | None:
+    """Return the parts of an option's text; None if it is not given."""
+    from advsweep.report.data.filters import split_list
+
+    return None if text is None else split_list(text)
+
+
+def _render(
+    report: Report,
+    store: Store,
+    *,
+    filters: Sequence[Filter],
+    output_format: ReportFormat,
+    short: bool,
+) -> str:
+    """Write a report in a format; a short one is a table of the primary outcomes."""
+    if short:
+        from advsweep.report.claims.sentences import lay_out_short
+
+        return write(lay_out_short(report))
+    if output_format == "html":
+        from advsweep.report.html import render_page
+
+        return render_page(report, store, where=filters)
+    from advsweep.report.tables.render import render
+
+    return render(report, output_format)
 
 
 def _among(store: Store, sweeps: Sequence[str]) -> Filter:
