@@ -12,8 +12,9 @@ distributions, which grows with the tokens that are generated.
 
 Then three trainings of SmolLM2-135M take turns in the same way: TRL's, ours with separate rows,
 and ours with `share_prompts=auto`, for prompts of 35 and of 200 tokens and answers of 6 and of 64.
-A step is 4 prompts x 8 rollouts with one update, in float32. The folder is made if it is missing,
-from a package of PyPI; this part takes 35 minutes and 8 GB of memory.
+A step is 4 prompts x 8 rollouts, or 1 x 8 with the long prompts, with one update, in float32. Each
+shape has a process of its own. The folder is made if it is missing, from a package of PyPI; this
+part takes 35 minutes and 16 GB of memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -72,8 +74,9 @@ TARGET_MS, TARGET_SHARE = 1.0, 0.01
 MODEL = Path(__file__).parent / "real_model" / "smollm2"
 PREPARE = Path(__file__).parents[1] / "experiments" / "real_model" / "prepare.py"
 NEVER_SAMPLED = "<filename>"
-PROMPT_TOKENS, ANSWER_TOKENS = (35, 200), (6, 64)
-MODEL_PROMPTS, MODEL_WARM_UP, MODEL_STEPS = 4, 1, 1
+# Prompts of a step by the tokens of each: three trainings must fit into the memory together.
+MODEL_PROMPTS, ANSWER_TOKENS = {35: 4, 200: 1}, (6, 64)
+MODEL_WARM_UP, MODEL_STEPS = 1, 2
 JUDGING = "estimator and diagnostics"
 SIGNALS = "entropies and such, while it generates"
 
@@ -303,7 +306,9 @@ def write_prompts(file: Path, tokenizer: Any, tokens: int) -> None:
     file.write_text("\n".join(lines), encoding="utf-8")
 
 
-def make_model_run(folder: Path, data: Path, answer_tokens: int, share_prompts: Any) -> Run:
+def make_model_run(
+    folder: Path, data: Path, *, prompts: int, answer_tokens: int, share_prompts: Any
+) -> Run:
     """Return a run of GRPO, as TRL has it, on a model of transformers; answers have one length."""
     task = EvenLength(data=str(data), prompt="plain", held_out=4)
     EvenLength.max_completion_length = answer_tokens
@@ -325,7 +330,7 @@ def make_model_run(folder: Path, data: Path, answer_tokens: int, share_prompts: 
                 "measured_weights": 0,
             },
             "group_size": GROUP,
-            "prompts_per_step": MODEL_PROMPTS,
+            "prompts_per_step": prompts,
             "steps": MODEL_WARM_UP + MODEL_STEPS,
             "seed": 0,
         }
@@ -340,16 +345,35 @@ def compare_sharing(model: Path) -> None:
         folder = Path(scratch)
         write_endless_model(model, folder / "model")
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-        for prompt_tokens in PROMPT_TOKENS:
-            data = folder / f"prompts_{prompt_tokens}.jsonl"
-            write_prompts(data, tokenizer, prompt_tokens)
+        for prompt_tokens in MODEL_PROMPTS:
+            write_prompts(folder / prompt_file(prompt_tokens), tokenizer, prompt_tokens)
             for answer_tokens in ANSWER_TOKENS:
-                compare_one_shape(folder, data, answer_tokens, f"{prompt_tokens} + {answer_tokens}")
+                # What a training holds is given back with its process.
+                process = get_context("spawn").Process(
+                    target=compare_one_shape, args=(folder, prompt_tokens, answer_tokens)
+                )
+                process.start()
+                process.join()
+                if process.exitcode != 0:
+                    raise SystemExit(f"{prompt_tokens} + {answer_tokens} tokens failed")
 
 
-def compare_one_shape(folder: Path, data: Path, answer_tokens: int, shape: str) -> None:
-    separate = make_model_run(folder / "model", data, answer_tokens, share_prompts=False)
-    shared = make_model_run(folder / "model", data, answer_tokens, share_prompts="auto")
+def prompt_file(tokens: int) -> str:
+    return f"prompts_{tokens}.jsonl"
+
+
+def compare_one_shape(folder: Path, prompt_tokens: int, answer_tokens: int) -> None:
+    torch.set_num_threads(1)
+    make_run = functools.partial(
+        make_model_run,
+        folder / "model",
+        folder / prompt_file(prompt_tokens),
+        prompts=MODEL_PROMPTS[prompt_tokens],
+        answer_tokens=answer_tokens,
+    )
+    shape = f"{prompt_tokens} + {answer_tokens}"
+    separate = make_run(share_prompts=False)
+    shared = make_run(share_prompts="auto")
     trainings = {
         "stock": functools.partial(stock_training, separate, folder / "stock"),
         "separate": functools.partial(our_training, separate, folder / "separate"),
