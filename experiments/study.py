@@ -88,7 +88,10 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
     """Write the runs' values, tables, figures and claims into the study's folder."""
 
     def write(file: str, *arguments: str) -> None:
-        (folder / file).write_text(advsweep(*arguments, store=store), encoding="utf-8")
+        text = advsweep(*arguments, store=store)
+        # Where the store lies on this machine says nothing to others.
+        text = text.replace(f"- {Path(store).resolve()}, sweep", f"- {Path(store).name}, sweep")
+        (folder / file).write_text(text, encoding="utf-8")
 
     for command in study.get("after", []):
         advsweep(*command, store=store)
