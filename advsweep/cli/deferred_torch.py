@@ -55,10 +55,13 @@ class _SubmoduleFinder(MetaPathFinder):
         imported = sys.modules.get(fullname)
         if imported is None:
             return None
-        loader = _ImportedLoader(imported)
-        # Python prefers the spec of a module that is there already, and would execute it again.
-        imported.__spec__ = None
-        return ModuleSpec(fullname, loader)
+        its_own = imported.__spec__
+        assert its_own is not None
+        spec = ModuleSpec(fullname, _ImportedLoader(imported), origin=its_own.origin)
+        spec.submodule_search_locations = its_own.submodule_search_locations
+        # Python prefers the spec that a module has already, by which it would execute it again.
+        imported.__spec__ = spec
+        return spec
 
 
 class _ImportedLoader(Loader):
@@ -67,6 +70,11 @@ class _ImportedLoader(Loader):
     def __init__(self, module: ModuleType) -> None:
         self.module = module
         self.spec = module.__spec__
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what its own loader has: a module that was only searched for keeps this one."""
+        assert self.spec is not None
+        return getattr(self.spec.loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return self.module

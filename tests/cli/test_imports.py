@@ -121,6 +121,7 @@ USES = {
     "an attribute": "assert torch.ones(2).sum() == 2",
     "a submodule": "import torch.nn.functional as F; assert F is torch.nn.functional",
     "a submodule that can be executed only once": "import torch.distributed as d; d.Store",
+    "a search": "import importlib.util as u; assert u.find_spec('torch.distributed').origin",
     "a name": "from torch import Tensor; assert isinstance(torch.ones(1), Tensor)",
 }
 
