@@ -118,6 +118,18 @@ def call_function(component: Any, inputs: Mapping[str, Any]) -> Any:
     return type(component).function(**given, **options)
 
 
+def where_of(component: Component) -> str:
+    """Return the file, the line and the name of a component's function: `idea.py:1: advantages`."""
+    code = component.named_code
+    return type(component).__name__ if code is None else f"{code.where}: {code.object}"
+
+
+def line_of(component: Component, error: BaseException) -> str:
+    """Return the file and the line at which a component's function raised an error."""
+    code = component.named_code
+    return type(component).__name__ if code is None else code.line_of(error)
+
+
 def _named_parameters(function: Callable[..., Any], where: str) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a function, all of which have names that it can be called by."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -24,7 +24,7 @@ from advsweep.errors import PluginError, counted
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.estimators.varied import complete_batch
-from advsweep.function_options import call_function, make_class, read_parameters
+from advsweep.function_options import call_function, make_class, read_parameters, where_of
 
 if TYPE_CHECKING:
     from advsweep.estimators.batch import FlagPerRollout, PerRollout, PerToken
@@ -99,15 +99,10 @@ class FunctionEstimator(Estimator):
             values = self._call(dataclasses.replace(batch, rewards=filled))
         if (values.ndim == 3) is not self.per_token:
             raise PluginError(
-                f"{self._where}: expected one advantage per rollout for every batch, or one per "
+                f"{where_of(self)}: expected one advantage per rollout for every batch, or one per "
                 f"token for every batch, got the shape {list(values.shape)}"
             )
         return values
-
-    @property
-    def _where(self) -> str:
-        code = self.named_code
-        return type(self).__name__ if code is None else f"{code.where}: {code.object}"
 
     def _call(self, batch: GroupBatch) -> PerRollout | PerToken:
         """Return what the function gives, in the rewards' type.
@@ -128,17 +123,18 @@ class FunctionEstimator(Estimator):
         shape = list(batch.rewards.shape)
         if not isinstance(values, Tensor):
             raise PluginError(
-                f"{self._where}: expected a tensor of the shape {shape}, one advantage per "
+                f"{where_of(self)}: expected a tensor of the shape {shape}, one advantage per "
                 f"rollout, got {type(values).__name__}"
             )
         if not values.is_floating_point():
             kind = str(values.dtype).removeprefix("torch.")
             raise PluginError(
-                f"{self._where}: expected advantages as floats, got {kind}; return values.float()"
+                f"{where_of(self)}: expected advantages as floats, got {kind}; return "
+                "values.float()"
             )
         if list(values.shape[:2]) != shape or values.ndim > 3:
             raise PluginError(
-                f"{self._where}: expected advantages of the shape {shape}, one per rollout, got "
+                f"{where_of(self)}: expected advantages of the shape {shape}, one per rollout, got "
                 f"{list(values.shape)}"
             )
 
@@ -147,8 +143,8 @@ class FunctionEstimator(Estimator):
         if is_bad.any():
             row = batch.rewards[is_bad.flatten(1).any(dim=1)][0].tolist()
             raise PluginError(
-                f"{self._where}: expected finite advantages, got {values[is_bad][0].item()} in a "
-                f"group with the rewards {_shown(row)}"
+                f"{where_of(self)}: expected finite advantages, got {values[is_bad][0].item()} in "
+                f"a group with the rewards {_shown(row)}"
             )
 
     @functools.cached_property

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepError, ConfigError, PluginError
-from advsweep.function_options import call_function, make_class, read_parameters
+from advsweep.function_options import call_function, make_class, read_parameters, where_of
 from advsweep.objectives.base import LossInputs, Objective
 from advsweep.objectives.tokenwise import Aggregation, WithRatio, exp
 
@@ -89,7 +89,7 @@ class FunctionObjective(WithRatio):
         if not isinstance(losses, Tensor) or losses.shape != log_probs.shape:
             got = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise PluginError(
-                f"{_where(self)}: expected a loss per token, a tensor of the shape "
+                f"{where_of(self)}: expected a loss per token, a tensor of the shape "
                 f"{list(log_probs.shape)}, got {got}"
             )
         return losses
@@ -107,11 +107,6 @@ class FunctionObjective(WithRatio):
             return False
         gradient = inputs.log_probs.grad
         return not losses.any() and (gradient is None or not gradient.any())
-
-
-def _where(objective: Objective) -> str:
-    code = objective.named_code
-    return type(objective).__name__ if code is None else f"{code.where}: {code.object}"
 
 
 def _example() -> LossInputs:
@@ -147,7 +142,7 @@ def check_named(objective: Objective) -> None:
     code = objective.named_code
     if code is None:
         return
-    where = _where(objective)
+    where = where_of(objective)
     objective = objective.for_completions(_TOKENS)
     inputs = _example()
     before = {name: v.detach().clone() for name, v in vars(inputs).items() if isinstance(v, Tensor)}

@@ -19,7 +19,13 @@ import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import ConfigError, TrainingError
-from advsweep.function_options import call_function, make_class, read_parameters
+from advsweep.function_options import (
+    call_function,
+    line_of,
+    make_class,
+    read_parameters,
+    where_of,
+)
 from advsweep.tasks.rewards import RewardPart
 from advsweep.tasks.verifiers.base import ReferenceAnswer, Verdict, Verifier, verdict
 from advsweep.tasks.verifiers.boxes import boxed_answer
@@ -36,11 +42,6 @@ _TRIED = 20
 _TEXTS = ("", "x", r"The answer is \boxed{7}.", "word " * 200)
 
 
-def _where(component: Any) -> str:
-    code = component.named_code
-    return type(component).__name__ if code is None else f"{code.where}: {code.object}"
-
-
 def _try_function(component: Any, inputs: Mapping[str, Any]) -> Any:
     """Return what a component's function returns, before anything is trained.
 
@@ -50,16 +51,14 @@ def _try_function(component: Any, inputs: Mapping[str, Any]) -> Any:
     try:
         first, second = (call_function(component, inputs) for _ in range(2))
     except Exception as error:  # The user's code may raise anything.
-        code = component.named_code
-        line = type(component).__name__ if code is None else code.line_of(error)
         shown = {name: str(inputs[name])[-40:] for name in component.given}
         raise ConfigError(
-            f"{line}: it raised {type(error).__name__}: {error} for {shown}"
+            f"{line_of(component, error)}: it raised {type(error).__name__}: {error} for {shown}"
         ) from error
     are_nan = first != first and second != second
     if first != second and not are_nan:
         raise ConfigError(
-            f"{_where(component)}: expected the same result for the same inputs, got {first} and "
+            f"{where_of(component)}: expected the same result for the same inputs, got {first} and "
             f"{second}"
         )
     return first
@@ -113,7 +112,7 @@ class FunctionVerifier(Verifier):
     def _check(self, right: Any) -> None:
         if not isinstance(right, (bool, np.bool_)):
             raise ConfigError(
-                f"{_where(self)}: expected True or False, got {right!r:.40} of type "
+                f"{where_of(self)}: expected True or False, got {right!r:.40} of type "
                 f"{type(right).__name__}"
             )
 
@@ -163,11 +162,9 @@ class FunctionReward(RewardPart):
         try:
             value = call_function(self, inputs)
         except Exception as error:
-            code = self.named_code
-            line = type(self).__name__ if code is None else code.line_of(error)
             raise TrainingError(
-                f"{line}: it raised {type(error).__name__}: {error} for the completion "
-                f"{completion[-60:]!r}"
+                f"{line_of(self, error)}: it raised {type(error).__name__}: {error} for the "
+                f"completion {completion[-60:]!r}"
             ) from error
         return self._number(value, completion)
 
@@ -178,7 +175,7 @@ class FunctionReward(RewardPart):
             return float(value)
         key = f"{{{self.name}: {{low: ..., high: ...}}}}"
         raise ConfigError(
-            f"{_where(self)}: expected a number from {self.low:g} to {self.high:g}, got "
+            f"{where_of(self)}: expected a number from {self.low:g} to {self.high:g}, got "
             f"{value!r:.40} for the completion {completion[-40:]!r}; task.reward={key} sets the "
             "range"
         )
