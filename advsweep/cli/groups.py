@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import deque
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -21,7 +22,6 @@ from advsweep.plugins import PluginPoint
 from advsweep.printable import printable_line
 
 _VALUE = "VALUE"  # where no value was typed
-_OPEN = "\0"  # at the end of a word that the next one belongs to; no word of a shell has it
 
 
 def make_app(**settings: Any) -> typer.Typer:
@@ -247,32 +247,44 @@ def _assignment(key: str, value: str) -> str:
 
 
 def _with_option(words: Sequence[str], option: str, known: Sequence[str]) -> list[str]:
-    """Return the words of a command line with an option of ours in the place of another."""
+    """Return the words of a command line with an option of ours in the place of another.
+
+    Args:
+        known: the words of our option. A last one that ends with `=`, as in `--where seed=`, is
+            completed by the value that was typed.
+    """
+    *first, last = known
     changed: list[str] = []
-    for word in words:
+    left = deque(words)
+    while left:
+        word = left.popleft()
         name, equals, value = word.partition("=")
-        if changed and changed[-1].endswith(_OPEN):
-            changed[-1] = f"{changed[-1].removesuffix(_OPEN)}{word}"
-        elif name != option:
+        if name != option:
             changed.append(word)
-        elif equals and known[-1].endswith("="):
-            changed += [*known[:-1], f"{known[-1]}{value}"]
-        elif equals:
-            changed += [*known, value]
-        elif known[-1].endswith("="):  # `--where seed=` takes the next word
-            changed += [*known[:-1], f"{known[-1]}{_OPEN}"]
-        else:
-            changed += known
-    return [word.removesuffix(_OPEN) for word in changed]
+            continue
+        changed += first
+        if last.endswith("="):
+            typed = left.popleft() if left and not equals else value
+            changed.append(f"{last}{typed}")
+            continue
+        changed.append(last)
+        if equals:
+            changed.append(value)
+    return changed
 
 
 def _value_of(option: str, words: Sequence[str]) -> str:
     """Return the value that was typed with an option, or VALUE without one."""
-    for word, following in zip(words, [*words[1:], "-"], strict=True):
+    for place, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == option:
-            plain = _VALUE if following.startswith("-") else following
-            return value if equals else plain
+        if name != option:
+            continue
+        if equals:
+            return value
+        following = words[place + 1 : place + 2]
+        if following and not following[0].startswith("-"):
+            return following[0]
+        return _VALUE
     return _VALUE
 
 
