@@ -52,6 +52,15 @@ OptionalTargets = Annotated[
         help="Runs (ids, starts of identities, 'last'), or a sweep for all its runs.",
     ),
 ]
+NamedSweep = Annotated[
+    str,
+    typer.Argument(
+        show_default=False,
+        metavar="SWEEP",
+        autocompletion=complete_sweep,
+        help="The sweep.",
+    ),
+]
 Sweep = Annotated[
     str | None,
     typer.Argument(

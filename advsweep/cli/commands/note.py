@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo
 from advsweep.store import open_store
 
@@ -18,15 +17,7 @@ EXAMPLES = (
 
 
 def note(
-    sweep: Annotated[
-        str,
-        typer.Argument(
-            show_default=False,
-            metavar="SWEEP",
-            autocompletion=complete_sweep,
-            help="The sweep.",
-        ),
-    ],
+    sweep: options.NamedSweep,
     text: Annotated[
         list[str] | None,
         typer.Argument(

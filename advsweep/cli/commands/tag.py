@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line
 from advsweep.errors import NotFoundError, nearest
 from advsweep.store import open_store
@@ -19,15 +18,7 @@ EXAMPLES = (
 
 
 def tag(
-    sweep: Annotated[
-        str,
-        typer.Argument(
-            show_default=False,
-            metavar="SWEEP",
-            autocompletion=complete_sweep,
-            help="The sweep.",
-        ),
-    ],
+    sweep: options.NamedSweep,
     tags: Annotated[
         list[str] | None,
         typer.Argument(
