@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -326,6 +326,36 @@ def python_version() -> list[Value]:
     """`python_version`: the least Python of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return [float(project["requires-python"].removeprefix(">="))]
+
+
+# Texts of the tables that studies make
+
+
+def share_text(value: float) -> str:
+    """Write a share as pages have it, such as `.526`; nothing for NaN."""
+    return "" if math.isnan(value) else f"{value:.3f}".removeprefix("0")
+
+
+def signed_text(value: float) -> str:
+    sign = "-" if value < 0 else "+"
+    return sign + share_text(abs(value))
+
+
+def rate_text(value: float, digits: int = 0) -> str:
+    """Write a learning rate, such as `2e-4`, with digits behind the point that are not zero."""
+    mantissa, _, power = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(power)}"
+
+
+def difference_text(row: Mapping[str, float], outcome: str) -> str:
+    """Write a difference with its interval, bold where it is significant; nothing for NaN."""
+    value, low, high = (row[f"{outcome}_difference{end}"] for end in ("", "_low", "_high"))
+    if math.isnan(value):
+        return ""
+    written = signed_text(value)
+    if row[f"{outcome}_p_adjusted"] <= LEVEL:
+        written = f"**{written}**"
+    return f"{written} [{signed_text(low)}, {signed_text(high)}]"
 
 
 @functools.cache

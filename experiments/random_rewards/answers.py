@@ -80,7 +80,7 @@ def claims_are(wanted: str, *claims: str) -> list[float]:
 
 def table() -> str:
     """pass@1 of each setting and its difference to the base's."""
-    lines = [f"| | {' | '.join(_rate(rate) for rate in RATES)} |"]
+    lines = [f"| | {' | '.join(page_queries.rate_text(rate, digits=1) for rate in RATES)} |"]
     lines.append(f"| :-- | {' | '.join([':--'] * len(RATES))} |")
     for bound, heading in HEADINGS.items():
         cells = [_cell(_conditions(bound, rate)) for rate in RATES]
@@ -95,25 +95,8 @@ def _cell(conditions: tuple[str, ...]) -> str:
         [row] = page_queries.rows(REPORT, conditions).to_dict("records")
     except page_queries.QueryError:
         return ""
-    change = _signed(row["pass@1_difference"])
-    if row["pass@1_p_adjusted"] <= LEVEL:
-        change = f"**{change}**"
-    low, high = (_signed(row[f"pass@1_difference_{end}"]) for end in ("low", "high"))
-    return f"{_short(row['pass@1'])}, {change} [{low}, {high}]"
-
-
-def _rate(value: float) -> str:
-    digits = f"{value:.1e}".replace("e-0", "e-")
-    return digits.replace(".0e", "e")
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
-
-
-def _signed(value: float) -> str:
-    sign = "-" if value < 0 else "+"
-    return sign + _short(abs(value))
+    difference = page_queries.difference_text(row, "pass@1")
+    return f"{page_queries.share_text(row['pass@1'])}, {difference}"
 
 
 def with_other_bits() -> list[float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import page_queries
 
 REPORT = "real_model/report.csv"
@@ -10,7 +12,6 @@ RUNS = "real_model/runs.csv"
 ARMS = ("base", "rloo", "power_alpha", "rloo (A/A)", "psr", "rloo (placebo)")
 TUNED = ("rloo", "psr", "power_alpha")
 NEAR_THE_BEST = (3e-6, 1e-5)
-LEVEL = 0.05
 # Columns of the table after the difference in pass@1, with their headings.
 OTHERS = {
     "pass@8": "pass@8",
@@ -87,8 +88,11 @@ def table() -> str:
     lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
     for arm in ARMS:
         (row,) = page_queries.rows(REPORT, [arm]).to_dict("records")
-        cells = [arm, _rate(row["optimizer.lr"]), _short(row["pass@1"]), _difference(row)]
-        cells += [_short(row[column]) for column in OTHERS]
+        rate = row["optimizer.lr"]
+        cells = [arm, "" if math.isnan(rate) else page_queries.rate_text(rate)]
+        cells.append(page_queries.share_text(row["pass@1"]))
+        cells.append(page_queries.difference_text(row, "pass@1"))
+        cells += [page_queries.share_text(row[column]) for column in OTHERS]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -97,34 +101,15 @@ def rates_table() -> str:
     """pass@1 of the tuning over the rates; bold: the rate that the comparison has."""
     ends = page_queries.table(RATES).set_index(["estimator", "optimizer.lr"])["pass@1"]
     rates = sorted(page_queries.table(RATES)["optimizer.lr"].dropna().unique())
-    lines = [f"| | {' | '.join(map(_rate, rates))} |", f"| :-- |{' --: |' * len(rates)}"]
+    lines = [
+        f"| | {' | '.join(map(page_queries.rate_text, rates))} |",
+        f"| :-- |{' --: |' * len(rates)}",
+    ]
     for name in TUNED:
         (chosen,) = page_queries.value(REPORT, name, "optimizer.lr")
         cells = [name]
         for rate in rates:
-            text = _short(ends.get((name, rate), float("nan")))
+            text = page_queries.share_text(ends.get((name, rate), float("nan")))
             cells.append(f"**{text}**" if rate == chosen else text)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _difference(row: dict[str, float]) -> str:
-    ends = [row[f"pass@1_difference{end}"] for end in ("", "_low", "_high")]
-    if ends[0] != ends[0]:  # the baseline, and the base, have none
-        return ""
-    value, low, high = map(_signed, ends)
-    if row["pass@1_p_adjusted"] <= LEVEL:
-        value = f"**{value}**"
-    return f"{value} [{low}, {high}]"
-
-
-def _rate(value: float) -> str:
-    return "" if value != value else f"{value:.0e}".replace("e-0", "e-")
-
-
-def _short(value: float) -> str:
-    return "" if value != value else f"{value:.3f}".removeprefix("0")
-
-
-def _signed(value: float) -> str:
-    return ("-" if value < 0 else "+") + _short(abs(value))

@@ -11,7 +11,6 @@ FOLDER = Path(__file__).resolve().parent
 REPORT = "staleness/report.csv"
 AT_16 = "staleness/report_16.csv"
 RATES = "staleness/rates.csv"
-LEVEL = 0.05
 AGES = (0, 1, 4, 16)
 _TOKEN = ("objective=clipped", "objective.ratio=token")
 LOSSES = {
@@ -113,22 +112,17 @@ def table() -> str:
 def _cell(row: dict[str, float] | None) -> str:
     if row is None:
         return ""
-    rate = f"({_rate(row['optimizer.lr'])})"
-    change = row["pass@1_difference"]
-    end = _short(row["pass@1"])
-    if change != change:  # the baseline has no difference to itself
-        return f"{end} {rate}"
-    written = _signed(change)
-    if row["pass@1_p_adjusted"] <= LEVEL:
-        written = f"**{written}**"
-    low, high = (_signed(row[f"pass@1_difference_{end}"]) for end in ("low", "high"))
-    return f"{end}, {written} [{low}, {high}] {rate}"
+    rate = f"({page_queries.rate_text(row['optimizer.lr'])})"
+    end = page_queries.share_text(row["pass@1"])
+    difference = page_queries.difference_text(row, "pass@1")
+    # The baseline has no difference to itself.
+    return f"{end}, {difference} {rate}" if difference else f"{end} {rate}"
 
 
 def tuning_table() -> str:
     """pass@1 of the tuning at a small and a large rate, on fresh and on old rollouts."""
     headers = [
-        f"{_rate(rate)}, {'fresh' if age == 0 else f'{age} steps'}"
+        f"{page_queries.rate_text(rate)}, {'fresh' if age == 0 else f'{age} steps'}"
         for rate in TUNING_RATES
         for age in (0, 16)
     ]
@@ -140,22 +134,9 @@ def tuning_table() -> str:
             for rate in TUNING_RATES
             for age in (0, 16)
         ]
-        cells = [_short(row["pass@1"]) if row else "" for row in rows]
+        cells = [page_queries.share_text(row["pass@1"]) if row else "" for row in rows]
         lines.append(f"| {loss} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0e}".replace("e-0", "e-")
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
-
-
-def _signed(value: float) -> str:
-    sign = "-" if value < 0 else "+"
-    return sign + _short(abs(value))
 
 
 def excluded_gain() -> list[float]:
