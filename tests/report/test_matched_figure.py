@@ -93,6 +93,13 @@ def test_a_level_and_another_column_can_be_named(sweep: Any) -> None:
     assert found["psr"]["difference"] == pytest.approx(-0.11)
 
 
+def test_the_equal_column_is_no_outcome_when_it_is_named_as_one(sweep: Any) -> None:
+    chart = draw(sweep, metrics=("pass@1", "kl/base"))
+    assert {record["outcome"] for record in chart.records} == {"kl/base"}
+    with pytest.raises(ReportError, match=r"demo has no outcome but pass@1; --metric names one"):
+        draw(sweep, metrics=("pass@1",))
+
+
 def test_what_cannot_be_compared_is_refused(sweep: Any) -> None:
     with pytest.raises(ReportError, match=r"no row of demo has two seeds .* an equal pass@1"):
         draw(sweep, at="pass@1=0.9")

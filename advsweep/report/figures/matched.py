@@ -65,7 +65,9 @@ def matched(
     if chosen is None:
         raise ReportError(f"{data.name} has no two rows, or too many; --baseline names one")
     column, level = _parse_level(at) if at else (data.on_task(_ACCURACY), None)
-    outcomes = metrics or [each.name for each in report.outcomes if each.name != column]
+    wanted = metrics or [each.name for each in report.outcomes]
+    # What is equal does not differ.
+    outcomes = [name for name in wanted if name != column]
     if not outcomes:
         raise ReportError(f"{data.name} has no outcome but {column}; --metric names one")
     pairs = _pair_rows(report, replace(chosen, tuned=report.tuned))
