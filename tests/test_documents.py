@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
+DOCUMENTS = [
+    ROOT / name for name in ("AGENTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
+]
 # NAME and FAMILY stand for a name that the reader chooses.
 PLACEHOLDERS = re.compile(r"NAME|FAMILY|\*")
 

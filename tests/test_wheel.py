@@ -76,3 +76,7 @@ def test_start_needs_nothing_but_the_wheel(wheel_bin: Path, tmp_path: Path) -> N
         if not (site / "advsweep" / "conf" / file.relative_to(conf)).is_file()
     ]
     assert missing == []
+    skill = Path(run("advsweep doctor --skill").strip())
+    assert skill.is_relative_to(site)
+    assert skill.is_file()
+    assert '"urn:advsweep:report:1"' in run("advsweep schema report")

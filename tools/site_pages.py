@@ -25,6 +25,7 @@ _SOURCE = re.compile(r"<!-- = .*? -->|<!-- /?block(?:: .*?)? -->\n?", re.DOTALL)
 _FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 # Where pages of the repository's root go.
 _ROOT_PAGES = {
+    "AGENTS.md": "project/agents.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",

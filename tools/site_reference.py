@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from site_json import json_page
 from site_text import code, docstring, escape, keys_table, prose, stacked, table
 
 from advsweep.components import Component, parameters
@@ -36,6 +37,7 @@ def reference_pages() -> dict[str, str]:
     return {
         "commands.md": commands_page(),
         **config_pages(),
+        "json.md": json_page(),
         "metrics.md": metrics_page(),
         "store.md": store_page(),
         "python.md": python_page(),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from advsweep.cli import options
+from advsweep.cli.json_documents import json_documents
 from advsweep.cli.output import print_listing, warn
 from advsweep.components import Component, parameters
 from advsweep.config.groups import ConfigGroups
@@ -91,8 +92,22 @@ def list_metrics() -> Records:
     ]
 
 
+def list_documents() -> Records:
+    """Return what commands print with `--format json`."""
+    return [
+        {
+            "name": each.name,
+            "version": each.version,
+            "command": each.command,
+            "description": each.title,
+        }
+        for each in json_documents().values()
+    ]
+
+
 OTHERS: Mapping[str, Callable[[], Records]] = {
     **{r.kind: functools.partial(list_parts, r) for r in (*PARTS.values(), READERS)},
+    "document": list_documents,
     "figure": list_figures,
     "metric": list_metrics,
 }

@@ -23,6 +23,7 @@ import typer
 from advsweep.cli import main
 from advsweep.cli.app import app
 from advsweep.cli.commands import COMMANDS
+from tests.cli.json_contract import check_output
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -54,6 +55,8 @@ def _advsweep(
             file.seek(0)
             texts.append(file.read().decode())
     code = os.waitstatus_to_exitcode(ended[1])
+    if code in (0, 1):
+        check_output(arguments, texts[0])
     return subprocess.CompletedProcess(["advsweep", *arguments], code, *texts)
 
 
@@ -151,6 +154,8 @@ def called(monkeypatch, capsys):
         except SystemExit as exit_:
             code = int(exit_.code or 0)
         printed = capsys.readouterr()
+        if code in (0, 1):
+            check_output(arguments, printed.out)
         return code, printed.out, printed.err
 
     return call

@@ -67,7 +67,7 @@ COMMANDS: dict[str, dict[str, Command]] = {
     "Advanced": {
         "worker": Command("worker", "Train open runs of a store until none is left."),
         "db": Command("db", "Upgrade the store's schema or print its version."),
-        "schema": Command("schema", "Print a JSON schema of sweep files, for editors."),
+        "schema": Command("schema", "Print a JSON schema of sweep files, or of a document."),
     },
 }
 

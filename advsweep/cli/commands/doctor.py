@@ -14,12 +14,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import typer
 
 import advsweep
 from advsweep.backends.trl.releases import describe_unmet, required_by
 from advsweep.cli import gpu_probe, options
-from advsweep.cli.output import echo, print_json, print_pairs
+from advsweep.cli.output import echo, echo_line, print_json, print_pairs
 from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, first_of
 from advsweep.machine import memory_bytes, usable_cores
 from advsweep.packages import install_command, missing
@@ -80,10 +82,21 @@ EXAMPLES = (
     "advsweep doctor",
     "advsweep doctor --format json",
     "advsweep doctor --store postgresql://me@db.example.org/runs",
+    "advsweep doctor --skill",
 )
+
+# For coding agents: how to compare two estimators. The folder has the skill's name.
+SKILL = Path(advsweep.__file__).parent / "skills" / "compare-advantage-estimators" / "SKILL.md"
 
 
 def doctor(
+    skill: Annotated[
+        bool,
+        typer.Option(
+            "--skill",
+            help="Print only where the instructions for coding agents are, a SKILL.md.",
+        ),
+    ] = False,
     store: options.Store = None,
     output_format: options.RecordFormat = "text",
 ) -> None:
@@ -93,6 +106,9 @@ def doctor(
     feature needs; tries the GPU in a process of its own. Changes and downloads nothing. The exit
     code is 0 also if something is missing.
     """
+    if skill:
+        echo_line(str(SKILL))
+        return
     checks = examine(store)
     if output_format == "json":
         print_json({"checks": checks})

@@ -85,6 +85,7 @@ def _uses(groups: ConfigGroups) -> dict[str, str]:
         "importer": "advsweep import NAME",
         "metric": "advsweep report --columns NAME",
         "figure": "advsweep plot NAME",
+        "document": "advsweep schema NAME, what a command prints with --format json",
         "plugin": "names of other packages, in the lists of their kinds",
     }
 
