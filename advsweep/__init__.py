@@ -1,7 +1,7 @@
 """advsweep: compare advantage estimators for RLVR on equal terms.
 
-The functions below read a store into pandas frames (docs/python.md). Importing `advsweep` alone
-imports none of them, and neither torch, pandas nor SQLAlchemy.
+`sweep` trains, and the other functions read a store into pandas frames (docs/python.md).
+Importing `advsweep` alone imports none of them, and neither torch, pandas nor SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from advsweep.api import sweep
     from advsweep.report.api import (
         load_evaluations,
         load_metrics,
         load_problems,
         load_runs,
+        plot,
         report,
     )
 
@@ -29,14 +31,16 @@ __all__ = [
     "load_metrics",
     "load_problems",
     "load_runs",
+    "plot",
     "report",
+    "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "report":
-        # The package of this name is callable: it calls `report.api.report`.
-        return import_module("advsweep.report")
+    if name in ("report", "sweep"):
+        # The packages of these names are callable.
+        return import_module(f"advsweep.{name}")
     if name in __all__:
         return getattr(import_module("advsweep.report.api"), name)
     raise AttributeError(f"module 'advsweep' has no attribute {name!r}")

@@ -123,7 +123,7 @@ class Word:
         """How tables name the component."""
         stem = self.place.removesuffix(_SUFFIX)
         stem = Path(stem).name if self.is_file else stem.rpartition(".")[2]
-        return f"{stem}:{self.object}" if self.object else stem
+        return stem if self.object in ("", stem) else f"{stem}:{self.object}"
 
 
 def parse_word(text: str) -> Word | None:

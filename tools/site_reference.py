@@ -237,7 +237,7 @@ def python_page() -> str:
     """Return the page of the Python API, from its docstrings."""
     parts = [
         "# Python API\n",
-        "[Reading a store in Python](../python.md) and "
+        "[Python](../python.md) and "
         "[Using an estimator elsewhere](../library.md) show these at work.\n",
     ]
     for name, title in _API.items():
@@ -261,8 +261,9 @@ def _public(module: Any) -> list[str]:
 
 
 def _documented(name: str, thing: Any) -> str:
-    if inspect.ismodule(thing):  # the package `advsweep.report` is callable
-        thing = importlib.import_module("advsweep.report.api").report
+    if inspect.ismodule(thing):  # the packages `advsweep.report` and `advsweep.sweep` are callable
+        module = {"report": "advsweep.report.api", "sweep": "advsweep.api"}[name]
+        thing = getattr(importlib.import_module(module), name)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return f"### {name}\n\n{docstring(type(thing))}"
     signature = f"{name}{_signature(thing)}"

@@ -25,18 +25,7 @@ The path of a metric point, from the backend to a table's cell:
 `report.api` is the Python API. Reports import pandas, and no part imports torch.
 """
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+from advsweep.callable_packages import make_callable
 
-
-class _CallableModule(ModuleType):
-    """This package as the function `advsweep.report(...)`, whose name it shares."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        # Imports pandas, which no command needs.
-        return import_module("advsweep.report.api").report(*args, **options)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+# Imports pandas, which no command needs.
+make_callable(__name__, "advsweep.report.api", "report")

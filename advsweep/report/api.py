@@ -15,6 +15,8 @@ import html
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -39,6 +41,9 @@ from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.writing import write_table
+
+if TYPE_CHECKING:
+    from advsweep.report.figures.chart import Chart
 
 # A path, a URL, an open store, or None for `$ADVSWEEP_STORE`, else `advsweep.db` here.
 StoreLike = str | os.PathLike[str] | Store | None
@@ -248,6 +253,72 @@ def report(
                 ),
             )
         )
+
+
+class Drawing:
+    """A figure of runs, which a notebook shows.
+
+    Attributes:
+        chart: its series and titles.
+    """
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+
+    def to_frame(self) -> pd.DataFrame:
+        """The numbers that are drawn, as of `advsweep plot --format csv`."""
+        return pd.DataFrame(self.chart.records)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it into a .png, .svg or .pdf file.
+
+        Raises:
+            ReportError: the path has another ending, or cannot be written.
+        """
+        from advsweep.report.figures.draw import write
+
+        write([self.chart], Path(path))
+
+    def __repr__(self) -> str:
+        return f"<figure {self.chart.name}: {self.chart.title}>"
+
+    def _repr_png_(self) -> bytes:
+        from advsweep.report.figures.draw import png_bytes
+
+        return png_bytes([self.chart])
+
+
+def plot(
+    store: StoreLike = None,
+    *,
+    figure: str,
+    sweep: str | None = None,
+    where: str | Sequence[str] = (),
+    task: str | None = None,
+    **options: Any,
+) -> Drawing:
+    """Draw a figure of the finished runs of a sweep, as `advsweep plot` does.
+
+    Args:
+        figure: such as `passk` or `curves`; `advsweep list figures` lists all.
+        sweep, where: as of `report`.
+        task: use evaluations on this task; None: the task of the runs.
+        options: those of `advsweep plot` that the figure has, such as `metrics=["reward/mean"]`.
+
+    Raises:
+        AdvsweepError: a name does not exist, an option has no effect on the figure, or the runs
+            lack the data.
+    """
+    from advsweep.report.figures.data import FigureData, NamedRuns
+    from advsweep.report.figures.registry import check_options, collect
+
+    given = options if task is None else {**options, "task": task}
+    check_options([figure], given)
+    with _opened(store) as opened:
+        runs = read_runs(opened, sweep)
+        selected = NamedRuns(runs, sweep or Path(opened.name).stem, sweep)
+        data = FigureData(opened, selected, _filters(where), task)
+        return Drawing(collect(figure, data, **given))
 
 
 @contextmanager

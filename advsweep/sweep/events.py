@@ -121,6 +121,20 @@ class SweepResult:
         """Whether what depends on its runs has to wait."""
         return self.stopped or self.halted or self.submitted + self.queued > 0
 
+    @property
+    def summary(self) -> str:
+        """How many runs came to what end, such as `3 done, 1 failed`."""
+        counts = {
+            "done": self.done,
+            "done before": self.skipped,
+            "failed": len(self.failed),
+            "pruned": len(self.pruned),
+            "unfinished": self.unfinished,
+            "submitted": self.submitted,
+            "queued or running": self.queued,
+        }
+        return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
     @classmethod
     def of_stages(cls, results: Sequence[SweepResult]) -> SweepResult:
         """Return the result of several executions, one after the other."""

@@ -1,44 +1,29 @@
-"""The live view of a sweep on stderr: what starts, fails and ends, and how far it is."""
+"""The live view of a sweep: what starts, fails and ends, and how far it is."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from advsweep.errors import rough_duration
 from advsweep.names import REWARD_MEAN
-from advsweep.printable import printable, printable_line
+from advsweep.printable import printable_line
 from advsweep.sweep.events import Event, EventKind, SweepProgress
 from advsweep.sweep.labels import config_labels
+from advsweep.sweep.screens import Screen, screen_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.plan import Plan
 
-REFRESH_SECONDS = 0.5
-LINE_SECONDS = 30.0
 SHOWN_RUNS = 20
-BAR = 12  # characters of the bar
 
 # What of a run needs no more training.
 _COMPLETE = {EventKind.DONE, EventKind.SKIPPED, EventKind.PRUNED}
-
-
-def bar_line(share: float, parts: Sequence[str]) -> str:
-    """Return a bar and parts of text, of which those are left out that the terminal cannot fit."""
-    width = shutil.get_terminal_size().columns - 1
-    done = int(BAR * min(1, share))
-    line = f"[{'=' * done}{' ' * (BAR - done)}] {parts[0]}"
-    for part in parts[1:]:
-        if len(line) + 2 + len(part) <= width:
-            line += f", {part}"
-    return line[:width]
 
 
 def _describe_states(progress: SweepProgress, ends: Mapping[EventKind, int]) -> list[str]:
@@ -55,27 +40,27 @@ def _describe_states(progress: SweepProgress, ends: Mapping[EventKind, int]) -> 
 
 
 @contextmanager
-def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
-    """Show a sweep on stderr; the yielded function is the scheduler's `on_event`."""
-    view = View(plan, store, sys.stderr)
+def live_view(
+    plan: Plan, store: Store, screen: Screen | None = None
+) -> Iterator[Callable[[Event], None]]:
+    """Show a sweep; the yielded function is the scheduler's `on_event`.
+
+    Args:
+        screen: where it is shown; None: on stderr.
+    """
+    view = View(plan, store, screen or screen_of(sys.stderr))
     try:
         yield view.handle
     finally:
-        view.say_skipped()
-        view.clear()
+        view.end()
 
 
 class View:
-    """Counts the events of a sweep, and prints starts, ends, failures and the progress.
+    """Counts the events of a sweep, and shows starts, ends, failures and the progress."""
 
-    On a terminal the progress is a last line that is written anew twice a second; elsewhere a line
-    every half minute.
-    """
-
-    def __init__(self, plan: Plan, store: Store, stream: TextIO) -> None:
+    def __init__(self, plan: Plan, store: Store, screen: Screen) -> None:
         self._store = store
-        self._stream = stream
-        self._is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._screen = screen
         configs = {planned.run.identity: planned.config for planned in plan.runs}
         self._labels = dict(zip(configs, config_labels(configs.values()), strict=True))
         self._steps = sum(planned.run.steps for planned in plan.runs)
@@ -98,28 +83,27 @@ class View:
         run = event.run
         reason = f": {event.message}" if event.message else ""
         label = printable_line(self._labels.get(run.identity, run.estimator))
-        self._say(f"run {run.id} ({label}) {event.kind.value}{reason}")
+        self._screen.say(f"run {run.id} ({label}) {event.kind.value}{reason}")
 
     def say_skipped(self) -> None:
         """Print how many runs were skipped since the last time."""
         if self._skipped:
             skipped = self._skipped
             self._skipped = 0
-            self._say(f"{skipped} of {len(self._labels)} runs were done before")
+            self._screen.say(f"{skipped} of {len(self._labels)} runs were done before")
 
-    def clear(self) -> None:
-        """Remove the line of the progress from a terminal."""
-        if self._is_terminal:
-            self._write("\r\x1b[K")
+    def end(self) -> None:
+        """Show what is left to say, and end the progress."""
+        self.say_skipped()
+        self._screen.clear()
 
     def _update(self, progress: SweepProgress) -> None:
         """Print the progress, if it is time."""
         self.say_skipped()
         if progress.stopping and not self._stopping:
-            self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
+            self._screen.say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
         self._stopping = progress.stopping
-        interval = REFRESH_SECONDS if self._is_terminal else LINE_SECONDS
-        if time.monotonic() - self._updated < interval:
+        if time.monotonic() - self._updated < self._screen.interval:
             return
         self._updated = time.monotonic()
         running = self._store.runs.select(ids=list(progress.active))
@@ -133,12 +117,7 @@ class View:
         parts += _describe_states(progress, ends)
         parts += self._describe_running(running[:SHOWN_RUNS])
         parts = [printable_line(part) for part in parts]
-        if not self._is_terminal:
-            self._say(", ".join(parts))
-            return
-        # A line that wraps could not be written anew. The cursor goes back to its start, where
-        # messages of others begin.
-        self._write(f"\r\x1b[K{bar_line(trained / self._steps, parts)}\r")
+        self._screen.show(trained / self._steps, parts)
 
     def _count_steps(self, running: Sequence[RunRecord]) -> tuple[int, int]:
         """Return how many steps are done, and how many are left to do."""
@@ -177,12 +156,3 @@ class View:
                 part += f" reward {reward:.3f}"
             parts.append(part)
         return parts
-
-    def _say(self, line: str) -> None:
-        """Print a permanent line."""
-        self.clear()
-        self._write(f"{printable(line)}\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()

@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.execution import check_overrides, print_result
+from advsweep.cli.execution import print_result
 from advsweep.cli.plans import describe_plan, print_plan, print_start
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.planning.words import check_words
 from advsweep.sweep.strategies import PlainSweep
 from advsweep.tasks.base import Problem
 from tests.cli.conftest import FAKE
@@ -217,10 +218,10 @@ def test_next_commands_name_the_store(capsys, monkeypatch, store, ending):
 )
 def test_key_given_twice_in_a_row_is_refused(given, remedy):
     with pytest.raises(ConfigError) as error:
-        check_overrides(given)
+        check_words(given)
     assert f"sweep over both with {remedy} " in str(error.value)
 
 
 def test_other_keys_and_the_same_word_twice_are_fine():
     given = ["steps=2", "seed=0", "steps=3", "seed=1", "seed=1", "~evaluation.k", "mine.yaml"]
-    assert check_overrides(given) == given
+    assert check_words(given) == given

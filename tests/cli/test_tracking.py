@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from advsweep.cli.execution import watch_events
 from advsweep.store import open_store
 from advsweep.sweep.executors.slurm import SlurmExecutor
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.watch import watch_events
 
 ENDLESS = """
 import atexit, time
@@ -86,8 +86,10 @@ def test_ctrl_c_ends_it_whatever_the_tracker_waits_for(install, tmp_path):
 def test_runs_in_a_queue_are_left_to_export(tmp_path, capsys):
     plan = make_plan(["backend=fake", "tracking=tensorboard"], name="queued")
     plan = dataclasses.replace(plan, executor=SlurmExecutor())
-    with open_store(str(tmp_path / "advsweep.db")) as store, watch_events(plan, store):
+    said = []
+    with (
+        open_store(str(tmp_path / "advsweep.db")) as store,
+        watch_events(plan, store, lambda event: None, said.append),
+    ):
         pass
-    assert (
-        "`advsweep export queued --to tensorboard` sends finished runs" in capsys.readouterr().err
-    )
+    assert "`advsweep export queued --to tensorboard` sends finished runs" in said[0]

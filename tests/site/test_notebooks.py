@@ -12,7 +12,10 @@ import run_notebooks
 import site_pages
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
-SHORTER = {"STEPS = 40": "STEPS = 2", "psr,power_alpha seed=0,1,2": "psr seed=0,1"}
+SHORTER = {
+    "STEPS = 40": "STEPS = 2",
+    '"psr", "power_alpha"], seed=[0, 1, 2]': '"psr"], seed=[0, 1]',
+}
 
 
 def kinds(notebook: nbformat.NotebookNode) -> list[list[set[str]]]:

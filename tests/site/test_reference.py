@@ -152,7 +152,15 @@ def test_every_table_and_column_of_the_store_is_in_the_reference(reference: dict
 
 def test_the_python_api_is_in_the_reference(reference: dict[str, str]) -> None:
     page = reference["python.md"]
-    for name in ("load_runs", "report", "GroupBatch", "build_estimator", "EstimatorGRPOTrainer"):
+    for name in (
+        "load_runs",
+        "report",
+        "sweep",
+        "plot",
+        "GroupBatch",
+        "build_estimator",
+        "EstimatorGRPOTrainer",
+    ):
         assert f"### {name}\n" in page
     assert "AdvsweepError" in page
     assert "-> 'pd.DataFrame'" not in page

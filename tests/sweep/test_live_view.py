@@ -8,10 +8,11 @@ import os
 import pytest
 
 from advsweep.store import Owner
-from advsweep.sweep import live_view
+from advsweep.sweep import live_view, screens
 from advsweep.sweep.events import EventKind, RunEvent, SweepProgress
 from advsweep.sweep.live_view import View
 from advsweep.sweep.scheduler.runs import schedule_runs
+from advsweep.sweep.screens import LineScreen, TerminalScreen, screen_of
 
 
 @pytest.fixture
@@ -31,15 +32,15 @@ class Terminal(io.StringIO):
 
 
 def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch):
-    monkeypatch.setattr(live_view, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(TerminalScreen, "interval", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     pair, (first, second) = running
     stream = Terminal()
-    view = View(pair, store, stream)
+    view = View(pair, store, screen_of(stream))
     view.handle(RunEvent(EventKind.STARTED, first))
     view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.handle(RunEvent(EventKind.FAILED, second, "step 3:\x1b[1m no good"))
-    view.clear()
+    view.end()
     assert stream.getvalue().split("\r\x1b[K") == [
         "",
         "run 1 (grpo seed=0) started\n",
@@ -67,11 +68,11 @@ def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, sh
     pair, _ = running
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(
-        live_view.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24))
+        screens.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24))
     )
     stream, clock = Terminal(), [100.0]
     monkeypatch.setattr(live_view.time, "monotonic", lambda: clock[-1])
-    view = View(pair, store, stream)
+    view = View(pair, store, screen_of(stream))
     for step in (6, 12):
         clock.append(clock[-1] + 1)
         store.leases.heartbeat(1, step=step, stage="training")
@@ -84,11 +85,11 @@ def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, sh
 def test_lines_say_what_starts_fails_and_ends(running, store, monkeypatch):
     pair, (first, second) = running
     stream = io.StringIO()
-    view = View(pair, store, stream)
+    view = View(pair, store, screen_of(stream))
     view.handle(RunEvent(EventKind.STARTED, first))
     view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))
-    monkeypatch.setattr(live_view, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(LineScreen, "interval", 0.0)
     view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     monkeypatch.undo()
     view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))

@@ -12,7 +12,6 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_target
-from advsweep.cli.execution import without_prompts
 from advsweep.cli.output import echo, echo_line, echo_rendered, progress_bar
 from advsweep.cli.runs import find_targets
 from advsweep.config.overrides import parse_assignments
@@ -21,6 +20,7 @@ from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.planning.resume import trained_run
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import Tracking, sync
+from advsweep.sweep.watch import without_prompts
 from advsweep.synonyms import VALUES
 
 # An empty folder within the target of an export to a tracker.

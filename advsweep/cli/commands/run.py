@@ -34,6 +34,7 @@ def run(
     from advsweep.cli import consent, execution, plans, runs
     from advsweep.cli.commands.sweep import sweep
     from advsweep.sweep.planning.plan import make_plan
+    from advsweep.sweep.planning.words import check_words
     from advsweep.sweep.retry_policy import Policy
 
     if multirun:
@@ -48,7 +49,7 @@ def run(
             output_format=output_format,
         )
         return
-    texts = execution.check_overrides(overrides)
+    texts = check_words(overrides)
     consent.allow_programs(run_code)
     policy = Policy(retries=retries)
     plan = make_plan(texts, config_dirs=config_dirs or (), single=True, fetch=not dry_run)

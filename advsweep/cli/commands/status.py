@@ -21,7 +21,7 @@ from advsweep.printable import printable_line
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.executors.reservations import Reserved, all_reserved
-from advsweep.sweep.live_view import bar_line
+from advsweep.sweep.screens import bar_line
 from advsweep.sweep.status import SweepStatus, read_status
 from advsweep.writing import plain_value, show_value
 

@@ -22,6 +22,7 @@ from advsweep.sweep.planning.resume import DEFAULTS, changed_settings
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.tracking.base import tracker_client
+from advsweep.sweep.watch import without_prompts
 
 # Interval between two tries to open a store that is not there yet.
 AWAIT_SECONDS = 2.0
@@ -104,7 +105,7 @@ def worker(
         # The processes of runs read this variable.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     with (
-        execution.without_prompts(),
+        without_prompts(),
         _await_store(store, wait) as opened,
         tracker_client(opened, tracking, warn) as track,
     ):

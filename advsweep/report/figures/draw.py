@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -149,6 +150,15 @@ def write(charts: Sequence[Chart], path: Path) -> None:
                     file.savefig(figure, dpi=_DPI)
         except OSError as error:
             raise ReportError(f"{path}: cannot be written ({reason_of(error)})") from error
+
+
+def png_bytes(charts: Sequence[Chart]) -> bytes:
+    """Return a picture of figures below each other."""
+    buffer = io.BytesIO()
+    with _settings():
+        figure = _fixed(draw_page(charts))
+        figure.savefig(buffer, format="png", dpi=_DPI, metadata=_METADATA[_PICTURE])
+    return buffer.getvalue()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""Words of the command line where KEY=VALUE is expected: what to write in their place."""
+"""Words of a command line, and of `advsweep.sweep` in Python: checked before they are parsed."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from advsweep import synonyms
@@ -12,7 +13,33 @@ from advsweep.names import YAML_SUFFIXES
 from advsweep.sweep.registry import config_groups
 
 
-def refuse_loose_words(texts: Sequence[str]) -> None:
+def check_words(words: Sequence[str] | None) -> list[str]:
+    """Return the words, overrides and sweep files, of which the last one of a key counts.
+
+    Raises:
+        ConfigError: a word is neither, or a key is given twice in a row, as a shell does that
+            expands `seed={0,1}`.
+    """
+    texts = list(words or ())
+    _refuse_loose_words(texts)
+    for (key, equals, before), (other, _, value) in itertools.pairwise(map(_split_word, texts)):
+        if equals and key == other and before != value:
+            sign = "+" if key == "experiment" else ""
+            raise ConfigError(
+                f"{key}: expected each key once, got {before} and {value}; sweep over both with "
+                f"{sign}{key}={before},{value} (a shell takes braces apart)"
+            )
+    return texts
+
+
+def _split_word(text: str) -> tuple[str, str, str]:
+    """Return key, sign and value; a sweep file is the value of `experiment`."""
+    if text.endswith(YAML_SUFFIXES):
+        return "experiment", "=", text
+    return text.lstrip("+").partition("=")
+
+
+def _refuse_loose_words(texts: Sequence[str]) -> None:
     """Refuse words that are neither an override nor a sweep file.
 
     Raises:
