@@ -9,11 +9,10 @@ ARG EXTRAS=""
 COPY pyproject.toml uv.lock ./
 # hadolint ignore=SC2086
 RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-install-project $EXTRAS
-COPY README.md LICENSE ./
-COPY conf conf
-COPY advsweep advsweep
-# hadolint ignore=SC2086
-RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-editable $EXTRAS
+# The package itself is the wheel of the release: `make dist`, or that of PyPI, in dist/.
+COPY dist/advsweep-*.whl ./
+RUN --mount=type=cache,target=/root/.cache/uv \
+  uv pip install --python /opt/advsweep --no-deps ./advsweep-*.whl
 
 FROM python:3.11.14-slim-bookworm
 RUN useradd --uid 1000 --create-home advsweep && install --directory --owner=advsweep /data

@@ -28,7 +28,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-programs test-pages test-security test-portable test-trl test-vllm test-verl soak check numbers docs bench clean
+.PHONY: help install demo studies papers smoke gpu-study test test-all test-slow test-programs test-pages test-security test-portable test-trl test-vllm test-verl soak check numbers dist docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -181,6 +181,10 @@ check: $(VENV)/.dev  ## ruff, mypy, the import layers and the CI workflows
 
 numbers: $(VENV)/.core  ## the numbers and tables of README.md, docs/studies.md and the studies, from their CSVs
 	@$(BIN)/python tools/page_numbers.py --write
+
+dist: $(VENV)/.dev  ## the wheel and the sdist, in dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
 
 docs: $(VENV)/.docs  ## the documentation site, in build/site; every link is checked
 	@OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py

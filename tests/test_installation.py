@@ -6,9 +6,15 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import release_notes
+import yaml
+
+import advsweep
+from advsweep.cli.commands import BY_NAME
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ["Dockerfile", "Dockerfile.cuda"]
@@ -75,26 +81,85 @@ def test_an_image_gets_what_it_copies_and_the_build_needs(image):
     assert "*" in ignored
     sent = {line[1:] for line in ignored if line.startswith("!")}
     copied = {
-        source
+        source.partition("/")[0]
         for name, words in instructions(image)
         if name == "COPY"
         for source in words[:-1]
         if not source.startswith("/")
     }
     assert copied == sent
-    assert all((ROOT / source).exists() for source in copied)
-    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {*wheel["packages"], *wheel["force-include"], PROJECT["project"]["readme"], "LICENSE"}
-    assert needed <= copied
+    assert copied == {"pyproject.toml", "uv.lock", "dist"}
 
 
-def test_no_document_assumes_a_published_package():
-    """Only a clone, a file or a URL after `@` can be installed until a release is on PyPI."""
-    assumed = re.compile(
-        r"(?:pip|pipx|tool) install [^`\n#]*?(?<=[ '\"])advsweep(?![-\w./]|(?:\[[\w,-]+\])? @)"
-    )
-    suffixes = {".md", ".py", ".ipynb"}
-    roots = [ROOT / name for name in ("advsweep", "benchmarks", "docs", "examples", "experiments")]
-    files = [*ROOT.glob("*.md"), *(path for root in roots for path in root.rglob("*.*"))]
-    texts = {path: path.read_text("utf-8") for path in files if path.suffix in suffixes}
-    assert [f"{p}: {m[0]}" for p, text in texts.items() for m in assumed.finditer(text)] == []
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_the_locked_dependencies_and_the_wheel(image):
+    ran = [" ".join(words) for name, words in instructions(image) if name == "RUN"]
+    (synced,) = [line for line in ran if "uv sync" in line]
+    assert {"--frozen", "--no-install-project"} <= set(synced.split())
+    (installed,) = [line for line in ran if "uv pip install" in line]
+    assert "--no-deps ./advsweep-*.whl" in installed
+
+
+# The release
+
+
+def steps(workflow: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Each step of a workflow, with the name and the node of its job."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows" / workflow).read_text("utf-8"))["jobs"]
+    return [(name, job, step) for name, job in jobs.items() for step in job["steps"]]
+
+
+def test_the_release_pins_its_actions_and_has_the_least_permissions():
+    text = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {}
+    wanted = {
+        "build": {"contents": "read"},
+        "image": {"contents": "read"},
+        "pypi": {"id-token": "write"},
+        "ghcr": {"packages": "write"},
+        "github": {"contents": "write"},
+    }
+    assert {name: job["permissions"] for name, job in workflow["jobs"].items()} == wanted
+    publishing = [name for name, rights in wanted.items() if "write" in rights.values()]
+    for name in publishing:
+        assert "github.event_name == 'push'" in workflow["jobs"][name]["if"]
+    assert workflow["jobs"]["pypi"]["environment"] == "pypi"
+    for name, _, step in steps("release.yml"):
+        action = step.get("uses", "")
+        assert not action or re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action), action
+        # What publishes runs no code of the repository.
+        assert name not in publishing or not action.startswith("actions/checkout@")
+        assert "${{" not in step.get("run", ""), "an expression in a script would be code"
+    assert len(re.findall(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", text, re.M)) == text.count("uses:")
+    assert "password" not in text.replace("--password-stdin", "").replace("no password", "")
+
+
+def test_every_file_has_the_version_of_the_release(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["release_notes", "--check", f"v{advsweep.__version__}"])
+    assert release_notes.main() == 0
+    monkeypatch.setattr("sys.argv", ["release_notes", "--check", "v9.9.9"])
+    assert release_notes.main() == 1
+    said = capsys.readouterr().err
+    assert said.splitlines() == [
+        f"{file}: expected version 9.9.9, got {advsweep.__version__}"
+        for file in ("advsweep/__init__.py", "CHANGELOG.md", "CITATION.cff")
+    ]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert str(citation["date-released"]) == release_notes.newest(changelog)["date"]
+
+
+def test_the_notes_are_those_of_the_newest_release_and_one_screen():
+    text = "# Log\n\n## 0.2.0 - 2027-01-02\n\n- new\n\n## 0.1.0 - 2026-11-29\n\n- old\n"
+    assert release_notes.notes(text) == "- new\n"
+    notes = release_notes.notes((ROOT / "CHANGELOG.md").read_text("utf-8"))
+    assert len(notes.splitlines()) <= 40
+    with pytest.raises(ValueError, match="expected a heading"):
+        release_notes.notes("## Unreleased\n")
+
+
+def test_what_tries_an_installation_uses_commands_that_exist():
+    script = (ROOT / "tests/try_installation.sh").read_text("utf-8")
+    used = set(re.findall(r'^"\$advsweep" (\w+)', script, re.M))
+    assert {"version", "list", "doctor", "sweep", "report", "schema"} <= used <= set(BY_NAME)
