@@ -32,6 +32,7 @@ from advsweep.errors import BatchError, ConfigError, nearest
 from advsweep.estimators import ESTIMATORS, Estimator, named_checks
 from advsweep.estimators.batch import (
     COUNTERS,
+    NEUTRAL_INPUTS,
     PER_PART,
     PER_PROMPT,
     PER_TOKEN,
@@ -48,25 +49,6 @@ C = TypeVar("C", bound=Component)
 
 # Groups of numbers, [groups, rollouts]; NaN marks a missing rollout.
 Rows = Tensor
-
-# Default of each input other than the rewards: one number for all rollouts.
-NEUTRAL = {
-    "lengths": 1.0,
-    "ref_rewards": 0.0,
-    "token_entropy": 0.3,
-    "token_entropy_exact": 0.3,
-    "token_entropies": 0.3,
-    "token_grad_norms": 0.5,
-    "token_kl": 0.0,
-    "self_certainty": 1.0,
-    "reward_parts": 0.0,
-    "greedy_rewards": 0.0,
-    "solve_rates": 0.5,
-    "answered": 1.0,
-    "prompt_ids": 0.0,
-    "step": 1,
-    "total_steps": 100,
-}
 
 _RATES = (0.1, 0.3, 0.5, 0.8)
 _CURVE = tuple(percent / 100 for percent in range(1, 100))
@@ -220,7 +202,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         accepted = "any finite numbers"
     elif _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
         accepted = "means of a group in [0, 1]"
-    inputs = {n: v for n, v in NEUTRAL.items() if n in estimator.needs}
+    inputs = {n: v for n, v in NEUTRAL_INPUTS.items() if n in estimator.needs}
     expected: dict[str, Any] = {"group_size": group_size_of(estimator, 8), "refused": None}
     try:
         mass_of_rate = {
@@ -271,7 +253,7 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
     """Compute the advantages of a group that is alone in its batch, with neutral inputs."""
     rewards = torch.tensor([row], dtype=torch.float64)
     inputs: dict[str, Any] = {
-        name: spread_input(name, NEUTRAL[name], rewards) for name in estimator.needs
+        name: spread_input(name, NEUTRAL_INPUTS[name], rewards) for name in estimator.needs
     }
     try:
         batch = GroupBatch(rewards=rewards, **inputs)
@@ -477,7 +459,7 @@ def mass_curves(
                 "depend on the solve rate; omit it"
             )
     assumed = sorted({n for e in estimators.values() for n in e.needs} - inputs.keys())
-    inputs |= {name: NEUTRAL[name] for name in assumed}
+    inputs |= {name: NEUTRAL_INPUTS[name] for name in assumed}
     refuse_unread(estimators.values(), inputs)
     records = []
     for label, estimator in estimators.items():

@@ -33,6 +33,25 @@ PER_TOKEN = frozenset({"token_entropies", "token_grad_norms", "token_kl"})
 PER_PART = frozenset({"reward_parts"})
 COUNTERS = frozenset({"step", "total_steps"})
 
+# Default of each input other than the rewards: one number for all rollouts.
+NEUTRAL_INPUTS: Mapping[str, float] = {
+    "lengths": 1.0,
+    "ref_rewards": 0.0,
+    "token_entropy": 0.3,
+    "token_entropy_exact": 0.3,
+    "token_entropies": 0.3,
+    "token_grad_norms": 0.5,
+    "token_kl": 0.0,
+    "self_certainty": 1.0,
+    "reward_parts": 0.0,
+    "greedy_rewards": 0.0,
+    "solve_rates": 0.5,
+    "answered": 1.0,
+    "prompt_ids": 0.0,
+    "step": 1,
+    "total_steps": 100,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBatch:

@@ -27,6 +27,7 @@ from advsweep.errors import BatchError, CheckpointError, ConfigError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.base import Provenance
 from advsweep.estimators.batch import COUNTERS, PER_TOKEN
+from advsweep.estimators.contract import changed_inputs, list_properties, not_finite, wrong_form
 
 NAMES = estimator_names()
 TENSORS = (
@@ -196,7 +197,8 @@ def test_keeps_shape_dtype_and_device(estimator: Estimator, dtype: torch.dtype) 
     assert advantages.values.shape == (*rewards.shape, *([10] if estimator.per_token else []))
     assert advantages.values.dtype is dtype
     assert advantages.values.device == rewards.device
-    assert advantages.values.isfinite().all()
+    assert wrong_form(advantages.values, rewards) == ""
+    assert not_finite(advantages.values, rewards) == ""
     assert advantages.keep.shape == rewards.shape
     assert advantages.keep.dtype is torch.bool
     assert all(type(value) is float for value in advantages.info.values())
@@ -308,8 +310,7 @@ def test_inputs_are_left_as_they_are(estimator: Estimator, mask: Tensor | None) 
     # What is handed out is the caller's own.
     advantages.values.fill_(7.0)
     advantages.keep.fill_(True)
-    for name, value in copies.items():
-        assert torch.equal(getattr(batch, name), value), name
+    assert changed_inputs(copies, batch) == ""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -343,6 +344,16 @@ def test_homogeneous_groups_get_exactly_their_value(
             f"beside a mixed group, groups of equal rewards get {values[1:].unique().tolist()}; if "
             f'rollouts are compared with the whole batch, add "{name}" to OF_THE_BATCH in {HERE}'
         )
+
+
+def test_properties_agree_with_what_the_class_declares(estimator: Estimator) -> None:
+    sentences = {each.name: each for each in list_properties(estimator)}
+    assert sentences["order"].is_usual is estimator.exchangeable
+    if estimator.per_group:
+        assert sentences["groups"].is_usual
+    if estimator.minimum_group > 1:
+        needed = f"at least {estimator.minimum_group} rollouts"
+        assert needed in sentences["degenerate groups"].sentence
 
 
 def test_order_of_rollouts_and_prompts_does_not_matter(estimator: Estimator) -> None:
