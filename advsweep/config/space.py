@@ -252,6 +252,9 @@ class Race(Component):
         0.05, gt=0, lt=1, help="the probability that any verdict is false, at any look"
     )
     most: int = option(12, ge=2, help="seeds of an arm at most")
+    give_up: bool = option(
+        True, help="whether an arm that its remaining seeds would not settle gets no more"
+    )
 
 
 # Where tuning seeds begin, so that few sweeps have them as seeds of their own.

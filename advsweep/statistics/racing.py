@@ -9,7 +9,7 @@ left would settle it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,8 +52,14 @@ class Duel:
     missing: int | None
 
 
-def judge_duel(differences: Sequence[float], *, alpha: float, margin: float, most: int) -> Duel:
-    """Judge a difference by its values so far, of at most `most`."""
+def judge_duel(
+    differences: Sequence[float], *, alpha: float, margin: float, most: int, gives_up: bool = True
+) -> Duel:
+    """Judge a difference by its values so far, of at most `most`.
+
+    Args:
+        gives_up: whether it is no longer racing once its remaining values would not settle it.
+    """
 
     def judge(low: float, high: float) -> DuelVerdict:
         if low > 0:
@@ -77,6 +83,8 @@ def judge_duel(differences: Sequence[float], *, alpha: float, margin: float, mos
         if judge(*ends) is not DuelVerdict.OPEN:
             missing = later - n
             break
+    if not gives_up:
+        return Duel(looks, verdict, is_racing=n < most, missing=missing or most - n)
     # Giving up makes no verdict false. Of those to come it loses about 1 %, and where there is no
     # difference it saves more than half of the seeds.
     reach = REACH * last.sd * math.sqrt(max(1 / n - 1 / most, 0))
@@ -150,7 +158,12 @@ def level_of(arms: int, alpha: float, *, baseline: bool) -> float:
 
 
 def judge_race(
-    values: Sequence[Values], *, margin: float, alpha: float, lower: bool = False
+    values: Sequence[Values],
+    *,
+    margin: float,
+    alpha: float,
+    lower: bool = False,
+    gives_up: bool = True,
 ) -> list[Standing]:
     """Judge a race by the values of all arms so far.
 
@@ -161,8 +174,15 @@ def judge_race(
     Args:
         values: [arms][seeds], the baseline first; each arm has as many as the race has at most.
         lower: whether lower values are better.
+        gives_up: whether an arm that its remaining seeds would not settle gets no more.
     """
-    race = _Race.of(values, margin=margin, alpha=alpha, lower=lower)
+
+    def judge(differences: Sequence[float], level: float) -> Duel:
+        return judge_duel(
+            differences, alpha=level, margin=margin, most=len(values[0]), gives_up=gives_up
+        )
+
+    race = _Race.of(values, judge, alpha=alpha, lower=lower)
     places = {arm: race.place(arm) for arm in range(race.arms)}
     targets = {arm: race.targets(arm) for arm in range(race.arms) if places[arm] is not Place.WORSE}
     wanted = [0] * race.arms
@@ -207,8 +227,19 @@ class _Race:
     to_leader: Mapping[int, Duel]
 
     @classmethod
-    def of(cls, values: Sequence[Values], *, margin: float, alpha: float, lower: bool) -> _Race:
-        """Compare every arm with the baseline and with the leader; see `judge_race`."""
+    def of(
+        cls,
+        values: Sequence[Values],
+        judge: Callable[[Sequence[float], float], Duel],
+        *,
+        alpha: float,
+        lower: bool,
+    ) -> _Race:
+        """Compare every arm with the baseline and with the leader; see `judge_race`.
+
+        Args:
+            judge: judges differences at an alpha.
+        """
         arms = len(values)
         most = len(values[0])
         complete = [_until_unknown(of_arm) for of_arm in values]
@@ -218,7 +249,7 @@ class _Race:
             pairs = zip(complete[arm], complete[other], strict=False)
             differences = [value - of_other for value, of_other in pairs]
             finite = [difference for difference in differences if math.isfinite(difference)]
-            return judge_duel(finite, alpha=level, margin=margin, most=most)
+            return judge(finite, level)
 
         def lead(arm: int) -> float:
             looks = to_baseline[arm].looks if arm else ()

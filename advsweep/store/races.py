@@ -168,5 +168,7 @@ def read_race(store: Store, sweep: str) -> RaceRecord | None:
         return None if run is None or not run.is_conclusive else measured.get(run.id, math.nan)
 
     values = [[value(identity) for identity in seeds] for seeds in runs]
-    standings = judge_race(values, margin=race.margin, alpha=race.alpha, lower=race.lower)
+    standings = judge_race(
+        values, margin=race.margin, alpha=race.alpha, lower=race.lower, gives_up=race.give_up
+    )
     return RaceRecord(race=race, names=names, runs=runs, standings=standings)

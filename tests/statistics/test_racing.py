@@ -67,6 +67,15 @@ def test_an_arm_is_given_up_where_no_seeds_that_are_left_would_settle_it():
     assert last[1].seeds < 20
 
 
+def test_without_giving_up_an_open_arm_gets_all_seeds_and_a_settled_one_does_not():
+    last = raced(drawn([0, 0], most=20), margin=0.001, gives_up=False)[-1]
+    assert verdicts(last)[1] is DuelVerdict.OPEN
+    assert [own.seeds for own in last] == [20, 20]
+    far = raced(drawn([0, 9], most=20), margin=0.001, gives_up=False)[-1]
+    assert verdicts(far)[1] is DuelVerdict.ABOVE
+    assert far[1].seeds < 20
+
+
 @pytest.mark.parametrize("lower", [False, True])
 def test_the_best_is_the_one_with_the_better_metric(lower):
     last = raced(drawn([0, 5, -5], spread=0.5), lower=lower)[-1]
