@@ -305,6 +305,7 @@ CHECKS = {
 
 NO_TEXTS = {
     "init",
+    "judge",
     "keys",
     "schema",
     "db",

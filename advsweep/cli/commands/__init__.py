@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, Command]] = {
         "init": Command("init", "Write a sweep file, a Makefile for CI and a README."),
         "run": Command("run", "Train one run and print a summary."),
         "sweep": Command("sweep", "Train every combination of values, or resume it."),
+        "judge": Command("judge", "Judge an estimator: checks, a rate, a race against RLOO."),
         "eval": Command("eval_", "Evaluate a model, or the weights of runs, on a task."),
     },
     "Watch": {

@@ -348,6 +348,7 @@ def render_page(
     store: Store,
     *,
     where: Sequence[Filter] = (),
+    verdict: Sequence[str] = (),
 ) -> str:
     """Return a report as an HTML page with figures and every run; equal data give equal bytes.
 
@@ -355,6 +356,7 @@ def render_page(
         store: the store that the report was made from.
         where: the filters that the report's runs fulfil. Without any, the page lists all runs
             of the sweep, whatever their state.
+        verdict: what `advsweep judge` says of it, in sentences.
     """
     title = report.provenance["sweep"] or report.provenance["store"]
     embedded: dict[str, Any] = {"differences": collect_differences(report)}
@@ -375,6 +377,7 @@ def render_page(
         .render(
             title=title,
             facts=[*describe_runs(report, data.runs), *_facts_of_head(report)],
+            verdict=verdict,
             findings=list_findings(report),
             family=describe_family(report) if report.primary else "",
             baseline=report.baseline,

@@ -1,0 +1,191 @@
+"""What a judge trains: the tuning of the idea, its race against RLOO, and RLOO's A/A.
+
++experiment=judge/middle has the setting. The idea is tuned on two bases. RLOO keeps the rate
+that the leaderboard's tuning chose for it on the same two, so that its runs are the same for
+every idea, and are trained once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advsweep.config.space import SEED, Assignment
+from advsweep.errors import ConfigError
+from advsweep.judging.ideas import PREFIX, Idea
+from advsweep.judging.leaderboard import BASELINE, baseline_rate
+from advsweep.store.tuning_records import TUNE_KEY, TuningRecord
+from advsweep.sweep.planning.plan import Change, Plan, make_plan
+from advsweep.sweep.racing import plan_race
+from advsweep.sweep.tuning import Tuning, plan_tuning
+from advsweep.tasks.controls import AA, CONTROL
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord, Store
+
+RATE = "optimizer.lr"
+
+# The parts of a run's config that tell whether two judges are of the same idea in the same setting.
+_OF_IDEA = ("estimator", "objective", "rollout", "backend", "steps", "group_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """On what ideas are judged.
+
+    Attributes:
+        name: such as `middle`; a part of the names of sweeps.
+        overrides: of the present command line, or the caller's own, the sweep file first.
+        baseline_rate: RLOO's learning rate.
+        is_listed: whether the leaderboard has results in this setting.
+        config_dirs: folders of the user's own config groups.
+    """
+
+    name: str
+    overrides: Sequence[str]
+    baseline_rate: float
+    is_listed: bool
+    config_dirs: Sequence[Path] = ()
+
+
+def range_setting(
+    difficulty: str, overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
+) -> Setting:
+    """Return the setting of a range of the leaderboard.
+
+    Args:
+        overrides: values that differ from the leaderboard's setting.
+    """
+    return Setting(
+        name=difficulty,
+        overrides=[f"+experiment=judge/{difficulty}", *overrides],
+        baseline_rate=baseline_rate(difficulty),
+        is_listed=not overrides,
+        config_dirs=config_dirs,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgePlans:
+    """The stages of a judge.
+
+    Attributes:
+        name: of its sweep; the tuning's has a suffix.
+        tuning: the idea at several rates on other bases.
+    """
+
+    idea: Idea
+    setting: Setting
+    name: str
+    tuning: Tuning
+
+    def race(self, rate: float, record: TuningRecord | None) -> Plan:
+        """Plan the idea beside RLOO.
+
+        Args:
+            rate: the idea's learning rate.
+            record: the tuning that chose it; None before that is over, for an estimate.
+        """
+
+        def at_rates(listed: Sequence[Assignment]) -> list[Assignment]:
+            return [self._at_rate(point, rate) for point in listed]
+
+        plan = self._plan(at_rates)
+        if record is not None:
+            plan = replace(plan, spec={**plan.spec, TUNE_KEY: record.plain()})
+        return plan_race(plan)
+
+    def repetition(self, raced: Plan, seeds: Iterable[int]) -> Plan:
+        """Plan RLOO's A/A on some seeds, as further runs of the sweep of a race.
+
+        Args:
+            raced: the plan of the race, whose arms the sweep keeps.
+        """
+        wanted = set(seeds)
+
+        def repeated(listed: Sequence[Assignment]) -> list[Assignment]:
+            return [
+                self._at_rate(point, self.setting.baseline_rate)
+                for point in listed
+                if point.get(CONTROL) == AA.name and point[SEED] in wanted
+            ]
+
+        plan = self._plan(repeated, "sweep.controls=[aa]")
+        return replace(plan, spec=raced.spec, race=None)
+
+    def _at_rate(self, point: Assignment, rate: float) -> Assignment:
+        if point["estimator"] == BASELINE:
+            return {**point, RATE: self.setting.baseline_rate}
+        options = {f"{PREFIX}{key}": value for key, value in self.idea.options.items()}
+        return {**point, **options, RATE: rate}
+
+    def _plan(self, change: Change, *overrides: str) -> Plan:
+        return make_plan(
+            [*self.setting.overrides, f"estimator={BASELINE},{self.idea.name}", *overrides],
+            config_dirs=self.setting.config_dirs,
+            name=self.name,
+            change=change,
+        )
+
+
+def plan_judge(idea: Idea, setting: Setting, is_free: Callable[[str, str], bool]) -> JudgePlans:
+    """Plan the stages of a judge.
+
+    Args:
+        is_free: whether a sweep of a name has no runs but those of an idea, given as
+            `signature_of` returns it.
+
+    Raises:
+        ConfigError: the idea cannot be trained in this setting. Nothing was started.
+    """
+    options = [f"{PREFIX}{key}={_written(value)}" for key, value in idea.options.items()]
+    texts = [*setting.overrides, "sweep.race=null", f"estimator={idea.name}", *options]
+    first = f"judge-{idea.name}-{setting.name}"
+    tuning = plan_tuning(texts, config_dirs=setting.config_dirs, name=first)
+    if tuning is None:
+        raise ConfigError(
+            f"{setting.overrides[0]}: expected a sweep file with `tune`, in which the idea finds "
+            "its learning rate, got none"
+        )
+    signature = signature_of(tuning.test.runs[0].config)
+    numbered = (f"{first}-{number}" for number in itertools.count(2))
+    names = itertools.chain([first], numbered)
+    name = next(each for each in names if is_free(each, signature))
+    if name != first:
+        tuning = plan_tuning(texts, config_dirs=setting.config_dirs, name=name)
+        assert tuning is not None
+    return JudgePlans(idea=idea, setting=setting, name=name, tuning=tuning)
+
+
+def _written(value: Any) -> str:
+    """Write the value of an option as an override has it."""
+    return json.dumps(value)
+
+
+def signature_of(config: Mapping[str, Any]) -> str:
+    """Return what tells whether two runs are of the same idea in the same setting."""
+    return json.dumps({key: config.get(key) for key in _OF_IDEA}, sort_keys=True)
+
+
+def has_room(store: Store | None, name: str, signature: str) -> bool:
+    """Tell whether a sweep of a name has no tuning runs but those of an idea.
+
+    Args:
+        store: None if it does not exist yet.
+        signature: as `signature_of` returns it.
+    """
+    tuned = _tuning_runs(store, name)
+    return all(signature_of(run.config) == signature for run in tuned)
+
+
+def _tuning_runs(store: Store | None, name: str) -> list[RunRecord]:
+    if store is None:
+        return []
+    sweep = f"{name}-tuning"
+    if not any(each.name == sweep for each in store.sweeps.select()):
+        return []
+    return list(store.runs.select(sweep=sweep, newest_first=False))
