@@ -119,7 +119,8 @@ def import_extra(module: str, extra: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:  # the reason why another import fails stays visible
+        package = module.partition(".")[0]
         raise ConfigError(
-            f"{what} needs {module.partition('.')[0]}, which is not installed; install it with "
-            f"`{extra_command(extra)}`"
+            f"{what} needs {package}, which is not installed; install it with "
+            f"`{extra_command(extra, package)}`"
         ) from error

@@ -19,7 +19,7 @@ from advsweep.store.evaluation_records import (
     ProblemCounts,
 )
 from advsweep.store.owners import Owner
-from advsweep.store.records import NewRun, RunRecord, Status, SweepRecord
+from advsweep.store.records import NewRun, RunProgress, RunRecord, Status, SweepRecord
 from advsweep.store.store import Store, open_store
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "NewRun",
     "Owner",
     "ProblemCounts",
+    "RunProgress",
     "RunRecord",
     "Status",
     "Store",

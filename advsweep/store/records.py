@@ -70,6 +70,25 @@ class StepCounts:
     left: int
 
 
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is, without its config.
+
+    Attributes:
+        step: training steps done.
+        steps: training steps planned.
+        stage: what it is doing, such as `training`; None if unknown.
+        stop_requested: the run is to stop, or not to start, until it is requested again.
+    """
+
+    id: int
+    status: Status
+    step: int
+    steps: int
+    stage: str | None
+    stop_requested: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A stored run.

@@ -19,7 +19,7 @@ from advsweep.store.evaluations import remove_unused_problems
 from advsweep.store.imported import is_calibration, is_imported
 from advsweep.store.lease_guard import LEASE_COLUMNS
 from advsweep.store.owners import host_name
-from advsweep.store.records import NewRun, RunRecord, Status, StepCounts
+from advsweep.store.records import NewRun, RunProgress, RunRecord, Status, StepCounts
 from advsweep.store.run_folders import folder_name
 from advsweep.store.sweeps import append_runs
 from advsweep.store.tables import (
@@ -280,6 +280,25 @@ class Runs(StorePart):
             query = _in_sweep(query, self._sweep_id(connection, sweep))
             counts = connection.execute(query).one()
         return StepCounts(*(count or 0 for count in counts))
+
+    def progress(self, sweep: str | None = None) -> list[RunProgress]:
+        """Return how far every run of a sweep, or of the store, is, in the order of their ids."""
+        own = (RUNS.c.id, RUNS.c.step, RUNS.c.steps, RUNS.c.stage, RUNS.c.stop_requested)
+        with self._database.read() as connection:
+            sweep_id = self._sweep_id(connection, sweep)
+            query = _in_sweep(select(*own, RUNS.c.status, *LEASE_COLUMNS), sweep_id)
+            rows = connection.execute(query.order_by(RUNS.c.id)).all()
+        return [
+            RunProgress(
+                id=row.id,
+                status=self._guard.status(row),
+                step=row.step,
+                steps=row.steps,
+                stage=row.stage,
+                stop_requested=row.stop_requested,
+            )
+            for row in rows
+        ]
 
     def last_finished(self, status: Status, sweep: str | None = None, *, limit: int) -> list[int]:
         """Return the ids of the runs that ended last with this status, newest first."""

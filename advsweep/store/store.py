@@ -10,6 +10,7 @@ from typing import Self
 from weakref import WeakSet
 
 from advsweep.errors import StoreError
+from advsweep.store.changes import Changes
 from advsweep.store.checks import find_damage
 from advsweep.store.connections import Database, connect, locate
 from advsweep.store.evaluations import Analyses, Evaluations
@@ -117,6 +118,7 @@ class Store:
         evaluations: correct answers per problem, behind every pass@k, and some of the answers.
         checkpoints: the checkpoints of runs.
         analyses: analyses of weights and hidden states.
+        changes: whether anything was written.
         database: connections and transactions, for code that writes statements of its own.
         patience: the retries of calls to a store that is unavailable, and how to suspend them.
         url: opens the same store in another process; may contain a password.
@@ -156,6 +158,7 @@ class Store:
         self.evaluations = Evaluations(self)
         self.checkpoints = Checkpoints(self)
         self.analyses = Analyses(self)
+        self.changes = Changes(self)
 
     def schema_version(self) -> str:
         """Return the version of the schema, always the newest that this advsweep knows."""

@@ -10,9 +10,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
+from advsweep.errors import counted
 from advsweep.names import COLLAPSED, STEP_SECONDS
 from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
+from advsweep.store.seeds import show_seed
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -55,6 +57,12 @@ class SweepStatus:
     collapsed: Sequence[int] = ()
     tuning: TuningRecord | None = None
     race: RaceRecord | None = None
+
+    @property
+    def counts(self) -> str:
+        """The number of runs, and that in each state that has some."""
+        states = [f"{count} {state.value}" for state, count in self.states.items() if count]
+        return ", ".join([counted(self.runs, "run"), *states])
 
 
 def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
@@ -100,6 +108,15 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
         collapsed=sorted(i for i, values in summaries.items() if values.get(COLLAPSED)),
         tuning=None if sweep is None else store.sweeps.tuning(sweep),
         race=None if sweep is None else read_race(store, sweep),
+    )
+
+
+def describe_failure(run: RunRecord) -> str:
+    """Return a line on a run that failed or was lost; its texts may be somebody else's."""
+    reason = (run.error or "").partition("\n")[0]
+    return (
+        f"run {run.id} ({run.estimator} seed={show_seed(run.seed)}) "
+        f"{run.status.value} at step {run.step}/{run.steps}: {reason}"
     )
 
 

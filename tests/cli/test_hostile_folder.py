@@ -54,6 +54,7 @@ READING = (
     *("samples 1", "list experiments", "describe bandit"),
     *("describe grpo --output masses.svg", "replay 1 -e grpo"),
     *("keys", "schema", "doctor", "audit", "audition 1", "help report", "version"),
+    "serve nonesuch",  # another sweep would be served until Ctrl-C
 )
 WRITING = (
     *("retry 1", "stop 1", "worker demo --wait=0", "eval 1", "select", "export 1 out"),

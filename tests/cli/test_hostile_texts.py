@@ -314,7 +314,10 @@ NO_TEXTS = {
 }
 """Commands that print nothing from a store, a log, a data file or a model."""
 
-TRAIN = {"run", "worker", "retry", "eval", "select", "export", "stop", "rm", "import", "rename"}
+TRAIN = {
+    *("run", "worker", "retry", "eval", "select", "export", "stop", "rm", "import", "rename"),
+    "serve",  # tests/serving has its page
+}
 """Commands whose own output is counts, the user's words, and errors, which `refused` covers."""
 
 READ: dict[str, list[list[str]]] = {

@@ -33,6 +33,7 @@ COMMANDS: dict[str, dict[str, Command]] = {
     "Watch": {
         "ls": Command("ls", "List runs, newest first; or sweeps, or evaluated models."),
         "status": Command("status", "Show how many runs are done, running or failed, and why."),
+        "serve": Command("serve", "Show a sweep in a browser, live; stop and restart its runs."),
         "show": Command("show", "Show a run: what is special about its config, and its results."),
         "logs": Command("logs", "Print the log of a run's process."),
         "stop": Command("stop", "Stop runs after each has written a checkpoint."),

@@ -18,11 +18,11 @@ from advsweep.cli import options, runs
 from advsweep.cli.output import echo, echo_line, echo_rendered, print_columns, print_json
 from advsweep.errors import ConfigError, counted, rough_duration
 from advsweep.printable import printable_line
-from advsweep.store import RunRecord, Store, open_store
+from advsweep.store import Store, open_store
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.executors.reservations import Reserved, all_reserved
 from advsweep.sweep.screens import bar_line
-from advsweep.sweep.status import SweepStatus, read_status
+from advsweep.sweep.status import SweepStatus, describe_failure, read_status
 from advsweep.writing import plain_value, show_value
 
 WATCH_SECONDS = 1.0
@@ -95,9 +95,8 @@ def status(
 
 
 def _print_status(store: Store, sweep: str | None, standing: SweepStatus) -> None:
-    states = [f"{count} {state.value}" for state, count in standing.states.items() if count]
     title = f"sweep {sweep}" if sweep else "all sweeps"
-    _echo_words(f"{title}: {', '.join([counted(standing.runs, 'run'), *states])}")
+    _echo_words(f"{title}: {standing.counts}")
     if sweep is not None:
         for line in store.sweeps.find(sweep).head:
             _echo_words(line)
@@ -115,7 +114,7 @@ def _print_status(store: Store, sweep: str | None, standing: SweepStatus) -> Non
     if standing.collapsed:
         _print_collapsed(standing.collapsed)
     for run in standing.failures:
-        _print_failure(run)
+        _echo_words(describe_failure(run))
     if standing.running:
         echo()
         _print_running([_running_row(run) for run in standing.running])
@@ -139,14 +138,6 @@ def _print_collapsed(run_ids: Sequence[int]) -> None:
     if len(run_ids) > _LISTED:
         listed += " ..."
     _echo_words(f"collapsed in training: {counted(len(run_ids), 'run')} ({listed})")
-
-
-def _print_failure(run: RunRecord) -> None:
-    reason = (run.error or "").partition("\n")[0]
-    _echo_words(
-        f"run {run.id} ({run.estimator} seed={show_seed(run.seed)}) "
-        f"{run.status.value} at step {run.step}/{run.steps}: {reason}"
-    )
 
 
 def _running_row(run: Mapping[str, Any]) -> dict[str, str]:

@@ -37,7 +37,7 @@ from advsweep.report.tables.build import build_report
 from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report, count_states
 from advsweep.report.tables.untrained_rows import BASE, short_name
-from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.seeds import seed_order
 from advsweep.store.tuning_records import TuningRecord
 from advsweep.synonyms import COLUMNS
@@ -110,7 +110,7 @@ class FigureData:
         task: the task of the evaluations; None for the runs' own.
         sweep: the sweep that has the runs; None without one.
         where: the filters that the runs fulfil.
-        runs: the finished runs; of several attempts at a run the last.
+        runs: the finished runs, or all that have trained; of several attempts at a run the last.
         rows: the replicates, in the order of the sweep's plan.
         remarks: sentences on the selection of the runs and the labels of the rows.
     """
@@ -121,11 +121,14 @@ class FigureData:
         selected: NamedRuns,
         where: Sequence[Filter] = (),
         task: str | None = None,
+        *,
+        finished_only: bool = True,
     ) -> None:
         """
         Args:
             where: filters that runs must fulfil; without a filter on `status`, runs must be done.
             task: the task of the evaluations; by default the runs' own.
+            finished_only: False: without a filter on `status`, runs must have trained a step.
 
         Raises:
             NotFoundError: no run has the key of a filter.
@@ -136,9 +139,12 @@ class FigureData:
         self.where = where
         self.sweep = selected.sweep
         self.name = selected.name
-        selection = select_runs(store, selected.runs, where)
-        latest = {run.identity: run for run in sorted(selection.runs, key=lambda run: run.attempt)}
-        self.runs = [run for run in selection.runs if latest[run.identity] is run]
+        selection = select_runs(store, selected.runs, where, finished_only=finished_only)
+        found = [run for run in selection.runs if run.step or run.status is Status.DONE]
+        if finished_only:
+            found = selection.runs
+        latest = {run.identity: run for run in sorted(found, key=lambda run: run.attempt)}
+        self.runs = [run for run in found if latest[run.identity] is run]
         if not self.runs:
             wanted = f" with {describe_filters(where)}" if where else " to draw yet"
             states = f" ({count_states(selection.left_out)})" if selection.left_out else ""

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from advsweep.report.data.runs import metric_names
 from advsweep.report.figures.chart import Panel
 from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.figures.registry import FIGURES
+from advsweep.report.figures.style import RowStyle
 from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.notes import describe_family
 from advsweep.report.tables.render import lay_out, show_difference
@@ -61,28 +63,25 @@ _FIGURES = {
 }
 
 
-def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
+def collect_figures(
+    data: FigureData, columns: Sequence[Column], finished: FigureData | None
+) -> dict[str, Any]:
     """Return what the page's figures are drawn from, and notes on them.
 
     Args:
+        data: the runs with curves.
         columns: the columns of the report's table, which the page can draw over each other.
+        finished: those of the runs that are done, which have numbers after their training.
     """
     curves = collect_curves(data)
     styled = [(row.label, row.style, [run.id for run in row.runs]) for row in data.rows]
-    with suppress(ReportError):
-        untrained = [(row.label, row.style) for row in data.untrained]
-        untrained += [(name, style) for name, (style, _) in data.floors.items()]
-        # Their black would be invisible on a dark page.
-        styled += [(label, style._replace(colour="var(--ink)"), []) for label, style in untrained]
+    if finished is not None:
+        styled += [(label, style, []) for label, style in _untrained_styles(finished)]
     rows = [
         {"label": label, "colour": style.colour, "variant": style.variant, "runs": runs}
         for label, style, runs in styled
     ]
-    values = []
-    for column in columns:
-        with suppress(NotFoundError, ReportError):
-            own = {str(run): round_off(value) for run, value in data.values(column.name).items()}
-            values.append({"name": column.name, "runs": own})
+    values = [] if finished is None else _collect_columns(finished, columns)
     notes = [
         "curves: means over seeds, with 95 % Student t bands where there are two seeds or more"
     ]
@@ -98,16 +97,10 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
         )
     if len(values) > 1:
         notes.append("points of one column over another: one for each run, after its training")
-    figures = []
-    for name, title in _FIGURES.items():
-        try:
-            made = FIGURES[name](data)
-        except (NotFoundError, ReportError) as error:
-            notes.append(f"no {title}: {error}")
-            continue
-        notes += [f"{title}: {note}" for note in made.notes]
-        panels = [_collect_panel(panel) for panel in made.panels]
-        figures.append({"title": title, "panels": panels})
+    figures: list[dict[str, Any]] = []
+    if finished is not None:
+        figures, remarks = _collect_evaluated(finished, _labels_in(data, finished))
+        notes += remarks
     return {
         "rows": rows,
         "first": _FIRST_SHOWN,
@@ -119,7 +112,71 @@ def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, An
     }
 
 
-def _collect_panel(panel: Panel) -> dict[str, Any]:
+# The data of figures where no run has trained yet.
+NO_FIGURES: Mapping[str, Any] = {
+    "rows": [],
+    "first": 0,
+    "curves": {"metrics": [], "t": []},
+    "spent": {},
+    "columns": [],
+    "figures": [],
+    "notes": ["no run has trained a step yet"],
+}
+
+
+def _untrained_styles(data: FigureData) -> list[tuple[str, RowStyle]]:
+    """Return the labels and styles of base models and floors; none without an evaluation."""
+    try:
+        untrained = [(row.label, row.style) for row in data.untrained]
+        untrained += [(name, style) for name, (style, _) in data.floors.items()]
+    except ReportError:
+        return []
+    # Their black would be invisible on a dark page.
+    return [(label, style._replace(colour="var(--ink)")) for label, style in untrained]
+
+
+def _collect_columns(data: FigureData, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Return the values of the table's columns by run, without columns that no run has."""
+    values = []
+    for column in columns:
+        with suppress(NotFoundError, ReportError):
+            own = {str(run): round_off(value) for run, value in data.values(column.name).items()}
+            values.append({"name": column.name, "runs": own})
+    return values
+
+
+def _labels_in(data: FigureData, finished: FigureData) -> dict[str, str]:
+    """Return the labels that rows of finished runs have among the rows of all, by their own.
+
+    More runs may need more words to be told apart.
+    """
+    known = {run.config_hash: row.label for row in data.rows for run in row.runs}
+    return {row.label: known.get(row.runs[0].config_hash, row.label) for row in finished.rows}
+
+
+def _collect_evaluated(
+    data: FigureData, labels: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the figures of what was evaluated after training, and notes on them.
+
+    Args:
+        labels: what rows are called on the page, by their labels in these figures.
+    """
+    figures = []
+    notes = []
+    for name, title in _FIGURES.items():
+        try:
+            made = FIGURES[name](data)
+        except (NotFoundError, ReportError) as error:
+            notes.append(f"no {title}: {error}")
+            continue
+        notes += [f"{title}: {note}" for note in made.notes]
+        panels = [_collect_panel(panel, labels) for panel in made.panels]
+        figures.append({"title": title, "panels": panels})
+    return figures, notes
+
+
+def _collect_panel(panel: Panel, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return a panel as the page's script draws it."""
     return {
         "title": panel.title,
@@ -130,7 +187,7 @@ def _collect_panel(panel: Panel) -> dict[str, Any]:
         "within": panel.within,
         "series": [
             {
-                "label": series.label,
+                "label": labels.get(series.label, series.label),
                 "mark": series.mark.name,
                 "variant": series.style.variant,
                 **{name: _rounded(getattr(series, name)) for name in ("x", "y", "low", "high")},
@@ -312,6 +369,8 @@ def round_off(value: float | None, digits: int = 5) -> float | None:
 
 _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("chart.js", "panels.js", "figures.js", "page.js")
+_LIVE_SCRIPTS = ("live.js",)
+_START = "start.js"
 _MARKS = {
     Mark.BEST: {"tag": "strong", "words": "bold"},
     Mark.SECOND: {"tag": "u", "words": "underlined"},
@@ -343,6 +402,33 @@ def _facts_of_head(report: Report) -> list[tuple[str, str]]:
     return [(name, text) for name, _, text in parted]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PageContents:
+    """What a page shows.
+
+    Attributes:
+        title: the sweep, or the store.
+        sweep: the sweep; None for the runs of a store.
+        report: None where no run is finished yet.
+        listed: the runs in its list.
+        trained: the runs with curves; None without any.
+        finished: those of the runs that are done; None without any.
+        missing: why there is no report, or what it lacks yet; empty for neither.
+        verdict: what `advsweep judge` says of it, in sentences.
+        live: whether it is renewed, and stops and restarts runs.
+    """
+
+    title: str
+    sweep: str | None
+    report: Report | None
+    listed: Sequence[RunRecord]
+    trained: FigureData | None
+    finished: FigureData | None
+    missing: str = ""
+    verdict: Sequence[str] = ()
+    live: bool = False
+
+
 def render_page(
     report: Report,
     store: Store,
@@ -358,43 +444,86 @@ def render_page(
             of the sweep, whatever their state.
         verdict: what `advsweep judge` says of it, in sentences.
     """
-    title = report.provenance["sweep"] or report.provenance["store"]
-    embedded: dict[str, Any] = {"differences": collect_differences(report)}
-    selected = store.runs.select(sweep=report.provenance["sweep"], newest_first=False)
-    data = FigureData(store, NamedRuns(selected, title), where)
-    listed = data.runs if where else selected
-    last = store.metrics.last_values([run.id for run in listed], metric_names(store, listed))
-    embedded |= collect_figures(data, report.columns) | collect_runs(store, listed, last)
     sweep = report.provenance["sweep"]
-    race = None if sweep is None else read_race(store, sweep)
+    title = sweep or report.provenance["store"]
+    selected = store.runs.select(sweep=sweep, newest_first=False)
+    data = FigureData(store, NamedRuns(selected, title), where)
+    contents = PageContents(
+        title=title,
+        sweep=sweep,
+        report=report,
+        listed=data.runs if where else selected,
+        trained=data,
+        finished=data,
+        verdict=verdict,
+    )
+    return render_contents(contents, store)
+
+
+def render_contents(contents: PageContents, store: Store) -> str:
+    """Return the page that shows these contents, of runs of this store."""
+    report = contents.report
+    listed = contents.listed
+    last = store.metrics.last_values([run.id for run in listed], metric_names(store, listed))
+    race = None if contents.sweep is None else read_race(store, contents.sweep)
     rows = [] if race is None else race.rows()
     lines = tuple(Line(tuple(row.values())) for row in rows)
-    plain = printable_values(embedded)
-    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     page: str = (
-        _environment()
+        make_environment()
         .get_template("page.html")
         .render(
-            title=title,
-            facts=[*describe_runs(report, data.runs), *_facts_of_head(report)],
-            verdict=verdict,
-            findings=list_findings(report),
-            family=describe_family(report) if report.primary else "",
-            baseline=report.baseline,
-            report=lay_out(report),
+            title=contents.title,
+            live=contents.live,
+            missing=contents.missing,
+            facts=_list_facts(contents),
+            verdict=contents.verdict,
+            findings=[] if report is None else list_findings(report),
+            family=describe_family(report) if report and report.primary else "",
+            baseline=report and report.baseline,
+            report=report and lay_out(report),
             runs=lay_out_runs(listed, last),
             race=race and Table(tuple(rows[0]), (), (lines,), race.title),
             race_limits=[] if race is None else race.limits,
-            # Without `<`, which could end the script element.
-            data=Markup(text.replace("<", "\\u003c")),
-            style=_read_assets("page.css"),
-            script=_read_assets(*_SCRIPTS),
+            data=_write_data(_embed(contents, store, last)),
+            style=read_assets("page.css"),
+            script=read_assets(*_SCRIPTS, *(_LIVE_SCRIPTS if contents.live else ()), _START),
         )
     )
     return page
 
 
-def _environment() -> Environment:
+def _list_facts(contents: PageContents) -> list[tuple[str, str]]:
+    """Return the facts below the title; none without a report."""
+    if contents.report is None or contents.finished is None:
+        return []
+    facts = describe_runs(contents.report, contents.finished.runs)
+    return [*facts, *_facts_of_head(contents.report)]
+
+
+def _embed(contents: PageContents, store: Store, last: LastValues) -> dict[str, Any]:
+    """Return the data of the page's scripts."""
+    report = contents.report
+    embedded: dict[str, Any] = {
+        "differences": [] if report is None else collect_differences(report)
+    }
+    if contents.trained is None:
+        embedded |= NO_FIGURES
+    else:
+        columns = () if report is None else report.columns
+        embedded |= collect_figures(contents.trained, columns, contents.finished)
+    return embedded | collect_runs(store, contents.listed, last)
+
+
+def _write_data(embedded: Mapping[str, Any]) -> Markup:
+    """Write data as JSON that can stand in a script element."""
+    plain = printable_values(embedded)
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # A `<` could end the script element.
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def make_environment() -> Environment:
+    """Return the templates, which escape texts and control characters."""
     environment = Environment(
         loader=FileSystemLoader(_ASSETS),
         autoescape=True,
@@ -415,7 +544,8 @@ def _environment() -> Environment:
     return environment
 
 
-def _read_assets(*names: str) -> Markup:
+def read_assets(*names: str) -> Markup:
+    """Return styles or scripts, one after another."""
     return Markup("\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in names))
 
 

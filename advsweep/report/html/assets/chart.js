@@ -84,7 +84,7 @@ class Chart {
     this.clip = `clip-${Chart.count++}`;
     this.listen();
     new ResizeObserver(() => {
-      if (host.clientWidth !== this.width) this.draw();
+      if (host.isConnected && host.clientWidth !== this.width) this.draw();
     }).observe(host);
   }
 
@@ -111,6 +111,7 @@ class Chart {
       svg("text", { x: this.width / 2, y: height / 2, class: "empty" }, root, "no row that is shown has it");
     }
     root.dataset.domain = JSON.stringify(this.domain);
+    if (this.at) this.hover(this.at);
     this.host.classList.toggle("zoomed", this.zoom !== null);
   }
 
@@ -222,7 +223,10 @@ class Chart {
     let from = null;
     root.addEventListener("pointermove", (event) => {
       const at = this.place(event);
-      if (from === null) return this.hover(at);
+      if (from === null) {
+        this.at = at;
+        return this.hover(at);
+      }
       for (const [name, value] of Object.entries({ x: Math.min(from, at.x), width: Math.abs(from - at.x), visibility: "visible" })) {
         this.frame.setAttribute(name, value);
       }
@@ -294,6 +298,7 @@ class Chart {
   }
 
   leave() {
+    this.at = null;
     this.readout.hidden = true;
     this.cursor.setAttribute("visibility", "hidden");
   }

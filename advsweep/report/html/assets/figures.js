@@ -1,6 +1,6 @@
 "use strict";
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
+let DATA = JSON.parse(document.getElementById("data").textContent);
 const WITH_BANDS = 6;
 const PANELS = 4;
 // Curves with fewer points come from evaluations, which are means already.
@@ -49,17 +49,16 @@ function meanAndBand(runs, length) {
   return { y, low: most > 1 ? low : null, high, n: most };
 }
 
+// Draws the figures; returns what draws those of renewed data, with all that was chosen.
 function startFigures() {
   const panels = document.getElementById("panels");
-  const hidden = new Set(DATA.rows.slice(DATA.first).filter((row) => row.runs.length).map((row) => row.label));
   const [bands, each, axis, logX, logY, smooth] = ["bands", "each", "axis", "log-x", "log-y", "smooth"].map((id) => document.getElementById(id));
-  for (const [name, text] of Object.entries(AXES)) {
-    if (name === "steps" || DATA.spent[name]) html("option", { value: name }, axis, text);
-  }
-  const draws = [];
-  const redraw = () => draws.forEach((draw) => draw());
-  const metrics = new Map(DATA.curves.metrics.map((metric) => [metric.name, metric]));
-  const cache = new Map();
+  const hidden = new Set();
+  const known = new Set(); // labels
+  let metrics, columns, looks, cache;
+  let [charts, curves] = [[], []];
+  let [builtPanels, builtLegend] = ["", ""];
+  const redraw = () => charts.forEach((chart) => chart.draw());
 
   function seriesOf(metric, row) {
     const key = JSON.stringify([metric.name, axis.value, smooth.value, row.label]);
@@ -93,11 +92,11 @@ function startFigures() {
     const chart = new Chart(host, content);
     const reset = html("button", { type: "button", class: "reset" }, head, "reset zoom");
     reset.addEventListener("click", () => chart.reset());
-    draws.push(() => chart.draw());
+    charts.push(chart);
     return chart;
   }
 
-  const curves = DATA.curves.metrics.slice(0, PANELS).map((first, number) => {
+  function addCurves(first, number) {
     const made = panel(panels);
     const menu = addMenu(made.head, `metric of figure ${number + 1}`, [...metrics.keys()].sort(), first.name);
     const chart = addChart(made, () => {
@@ -107,10 +106,9 @@ function startFigures() {
     });
     menu.addEventListener("change", () => chart.reset());
     return chart;
-  });
+  }
 
-  const columns = new Map(DATA.columns.map((column) => [column.name, column.runs]));
-  if (columns.size > 1) {
+  function addScatter() {
     const made = panel(panels);
     const names = [...columns.keys()];
     const of = html("span", { class: "menus" }, made.head);
@@ -130,35 +128,77 @@ function startFigures() {
     for (const menu of [x, y]) menu.addEventListener("change", () => chart.reset());
   }
 
-  // The figures of `advsweep plot`.
-  const looks = new Map(DATA.rows.map((row) => [row.label, row]));
-  for (const { title, panels: parts } of DATA.figures) {
-    for (const part of parts) {
-      const made = panel(panels);
-      html("span", { class: "title" }, made.head, `${title}${part.title && `: ${part.title}`}`);
-      const series = part.series.map((line) => ({
+  // A figure of `advsweep plot`.
+  function addFigure(title, find) {
+    const made = panel(panels);
+    const { title: part } = find();
+    html("span", { class: "title" }, made.head, `${title}${part && `: ${part}`}`);
+    addChart(made, () => {
+      const part = find();
+      const series = part.series.filter(({ label }) => isShown(label)).map((line) => ({
         ...looks.get(line.label), ...line, within: part.within,
         y: numbers(line.y), low: numbers(line.low), high: numbers(line.high),
       }));
-      addChart(made, () => ({
-        ...part,
-        name: title,
-        series: series.filter(({ label }) => isShown(label)).map(asChosen),
-      }));
+      return { ...part, name: title, series: series.map(asChosen) };
+    });
+  }
+
+  function buildPanels() {
+    panels.replaceChildren();
+    charts = [];
+    curves = DATA.curves.metrics.slice(0, PANELS).map(addCurves);
+    if (columns.size > 1) addScatter();
+    DATA.figures.forEach(({ title, panels: parts }, number) => {
+      parts.forEach((_, place) => addFigure(title, () => DATA.figures[number].panels[place]));
+    });
+  }
+
+  // The first rows are shown; later ones that join them as long as there is room.
+  function hideMany() {
+    let shown = DATA.rows.filter((row) => row.runs.length && known.has(row.label) && isShown(row.label)).length;
+    for (const { label, runs } of DATA.rows) {
+      if (known.has(label)) continue;
+      known.add(label);
+      if (!runs.length) continue;
+      if (shown < DATA.first) shown += 1;
+      else hidden.add(label);
     }
   }
 
-  drawLegend(hidden, redraw);
-  for (const line of DATA.notes) html("li", {}, document.getElementById("figure-notes"), line);
-  // More bands would hide each other and the lines.
-  bands.checked = shownRows().filter((row) => row.runs.length).length <= WITH_BANDS;
+  function show() {
+    metrics = new Map(DATA.curves.metrics.map((metric) => [metric.name, metric]));
+    columns = new Map(DATA.columns.map((column) => [column.name, column.runs]));
+    looks = new Map(DATA.rows.map((row) => [row.label, row]));
+    cache = new Map();
+    hideMany();
+    for (const [name, text] of Object.entries(AXES)) {
+      if (name !== "steps" && !DATA.spent[name]) continue;
+      if (![...axis.options].some((option) => option.value === name)) html("option", { value: name }, axis, text);
+    }
+    const parts = DATA.figures.map(({ title, panels: parts }) => [title, parts.map((part) => part.title)]);
+    const needed = JSON.stringify([[...metrics.keys()], [...columns.keys()], parts]);
+    if (needed !== builtPanels) buildPanels();
+    builtPanels = needed;
+    const rows = JSON.stringify(DATA.rows.map(({ label, colour, variant }) => [label, colour, variant]));
+    if (rows !== builtLegend) drawLegend(hidden, redraw);
+    builtLegend = rows;
+    const notes = document.getElementById("figure-notes");
+    notes.replaceChildren();
+    for (const line of DATA.notes) html("li", {}, notes, line);
+    redraw();
+  }
+
   for (const control of [bands, each, smooth, logY]) control.addEventListener("change", redraw);
   for (const control of [axis, logX]) control.addEventListener("change", () => curves.forEach((chart) => chart.reset()));
-  redraw();
+  // More bands would hide each other and the lines.
+  bands.checked = DATA.rows.filter((row) => row.runs.length).slice(0, DATA.first).length <= WITH_BANDS;
+  show();
+  return show;
 }
 
 function drawLegend(hidden, redraw) {
   const legend = document.getElementById("legend");
+  legend.replaceChildren();
   const buttons = DATA.rows.map((row) => {
     const button = html("button", { type: "button", title: "shift-click shows it alone" }, legend);
     const sample = svg("svg", { width: 26, height: 10, "aria-hidden": "true" }, button);

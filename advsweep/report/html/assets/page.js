@@ -14,8 +14,7 @@ function compare(a, b) {
   return String(a).localeCompare(String(b), "en", { numeric: true });
 }
 
-function sortTable(table, header) {
-  const falling = header.getAttribute("aria-sort") === "ascending";
+function sortTable(table, header, falling) {
   for (const other of header.parentNode.cells) other.setAttribute("aria-sort", "none");
   header.setAttribute("aria-sort", falling ? "descending" : "ascending");
   const column = header.cellIndex;
@@ -30,12 +29,13 @@ function sortTable(table, header) {
   }
 }
 
+// Of the document: tables come and go as the page is renewed.
 function startTables() {
-  for (const table of document.querySelectorAll("table")) {
-    for (const header of table.querySelectorAll("thead th[aria-sort]")) {
-      header.querySelector("button").addEventListener("click", () => sortTable(table, header));
-    }
-  }
+  document.addEventListener("click", (event) => {
+    const header = event.target.closest("thead th[aria-sort]");
+    if (!header || !event.target.closest("button")) return;
+    sortTable(header.closest("table"), header, header.getAttribute("aria-sort") === "ascending");
+  });
 }
 
 function pairsOf(places) {
@@ -68,48 +68,61 @@ function describe(id, host) {
   addPairs(host, "metrics, last values", known(DATA.metrics.map((name, i) => [name, run.last[i]])));
 }
 
-function startRuns() {
-  const rows = [...document.querySelectorAll("#runs tbody tr")];
-  for (const row of rows) {
-    const button = row.querySelector("button.open");
-    button.addEventListener("click", () => {
-      const opened = row.details === undefined;
-      button.setAttribute("aria-expanded", String(opened));
-      if (!opened) {
-        row.details.remove();
-        delete row.details;
-        return;
-      }
-      row.details = html("tr", { class: "details" });
-      const cell = html("td", { colspan: row.cells.length }, row.details);
-      describe(button.dataset.run, html("div", { class: "parts" }, cell));
-      row.after(row.details);
-    });
+function toggleDetails(row) {
+  const button = row.querySelector("button.open");
+  const opened = row.details === undefined;
+  button.setAttribute("aria-expanded", String(opened));
+  if (!opened) {
+    row.details.remove();
+    delete row.details;
+    return;
   }
+  row.details = html("tr", { class: "details" });
+  const cell = html("td", { colspan: row.cells.length }, row.details);
+  describe(button.dataset.run, html("div", { class: "parts" }, cell));
+  row.after(row.details);
+}
+
+const runRows = () => [...document.querySelectorAll("#runs tbody tr:not(.details)")];
+const runOf = (row) => row.querySelector("button.open").dataset.run;
+
+// Returns what filters the runs again.
+function startRuns() {
+  document.getElementById("runs").addEventListener("click", (event) => {
+    const button = event.target.closest("button.open");
+    if (button) toggleDetails(button.closest("tr"));
+  });
   const filter = document.getElementById("filter");
   const matching = document.getElementById("matching");
+  const textOf = (row) => {
+    const pairs = pairsOf(DATA.runs[runOf(row)].config);
+    return `${row.textContent} ${pairs.map((pair) => pair.join("=")).join(" ")}`.toLowerCase();
+  };
   // Built at the first input, as most readers never filter.
   let texts = null;
   function apply() {
-    texts ??= rows.map((row) => {
-      const pairs = pairsOf(DATA.runs[row.querySelector("button.open").dataset.run].config);
-      return `${row.textContent} ${pairs.map((pair) => pair.join("=")).join(" ")}`.toLowerCase();
-    });
+    const rows = runRows();
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (words.length) texts ??= new Map(rows.map((row) => [row, textOf(row)]));
     let found = 0;
-    rows.forEach((row, i) => {
-      row.hidden = !words.every((word) => texts[i].includes(word));
+    for (const row of rows) {
+      row.hidden = !words.every((word) => texts.get(row).includes(word));
       if (row.details) row.details.hidden = row.hidden;
       found += !row.hidden;
-    });
-    matching.textContent = `${found} of ${rows.length} runs`;
+    }
+    matching.textContent = words.length ? `${found} of ${rows.length} runs` : `${rows.length} runs`;
   }
   filter.addEventListener("input", apply);
-  matching.textContent = `${rows.length} runs`;
+  apply();
+  return () => {
+    texts = null;
+    apply();
+  };
 }
 
 // The keys that all of some runs have with the same value, and those that vary among them.
 function commonConfig(runs) {
+  if (!runs.length) return new Map();
   const [first, ...others] = runs.map((id) => DATA.runs[id].config);
   const places = others.map((own) => new Set(own));
   return new Map(first.map((place) => {
@@ -118,28 +131,36 @@ function commonConfig(runs) {
   }));
 }
 
+// Returns what fills the menus again.
 function startDifference() {
   const menus = ["one", "other"].map((id) => document.getElementById(id));
-  const rows = DATA.rows.filter((row) => row.runs.length).map((row) => [row.label, row.runs]);
-  const runs = [...document.querySelectorAll("#runs button.open")].map((button) => {
-    const [id, label, seed] = [...button.closest("tr").cells].map((cell) => cell.textContent);
-    return [`run ${id}: ${label}, seed ${seed}`, [button.dataset.run]];
-  });
-  const choices = [...rows, ...runs];
-  for (const menu of menus) {
-    for (const [title, some, before] of [["rows", rows, 0], ["runs", runs, rows.length]]) {
-      const group = html("optgroup", { label: title }, menu);
-      some.forEach(([label], i) => html("option", { value: before + i }, group, label));
-    }
+  let choices = [];
+  function fill() {
+    const before = menus.map((menu) => choices[menu.value]?.[0]);
+    const rows = DATA.rows.filter((row) => row.runs.length).map((row) => [row.label, row.runs]);
+    const runs = runRows().map((row) => {
+      const [, label, seed] = [...row.cells].map((cell) => cell.textContent);
+      return [`run ${runOf(row)}: ${label}, seed ${seed}`, [runOf(row)]];
+    });
+    choices = [...rows, ...runs];
+    menus.forEach((menu, number) => {
+      menu.replaceChildren();
+      for (const [title, some, start] of [["rows", rows, 0], ["runs", runs, rows.length]]) {
+        const group = html("optgroup", { label: title }, menu);
+        some.forEach(([label], i) => html("option", { value: start + i }, group, label));
+      }
+      const again = choices.findIndex(([label]) => label === before[number]);
+      menu.value = again < 0 ? Math.min(number, choices.length - 1) : again;
+    });
+    show();
   }
-  menus[1].value = 1;
   function show() {
-    const [one, other] = menus.map((menu) => commonConfig(choices[menu.value][1]));
+    const body = document.querySelector("#difference tbody");
+    body.replaceChildren();
+    const [one, other] = menus.map((menu) => commonConfig(choices[menu.value]?.[1] ?? []));
     const keys = [...new Set([...one.keys(), ...other.keys()])].sort();
     const differing = keys.filter((key) => one.get(key) !== other.get(key));
     document.getElementById("differing").textContent = `${differing.length} of ${keys.length} keys differ`;
-    const body = document.querySelector("#difference tbody");
-    body.replaceChildren();
     for (const key of differing) {
       const line = html("tr", {}, body);
       html("th", { scope: "row" }, line, key);
@@ -147,13 +168,6 @@ function startDifference() {
     }
   }
   for (const menu of menus) menu.addEventListener("change", show);
-  show();
+  fill();
+  return fill;
 }
-
-startTables();
-startForests();
-startFigures();
-startRuns();
-startDifference();
-// Tests and benchmarks wait for this attribute.
-document.documentElement.dataset.ready = "";

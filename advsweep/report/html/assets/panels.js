@@ -8,10 +8,14 @@ function panel(host) {
   return { head, host: html("div", { class: "host" }, figure) };
 }
 
+// What was chosen in a menu, by its label: a renewed page has it again.
+const CHOSEN = new Map();
+
 function addMenu(host, label, names, value) {
   const menu = html("select", { "aria-label": label }, host);
   for (const name of names) html("option", { value: name }, menu, name);
-  menu.value = value;
+  menu.value = names.includes(CHOSEN.get(label)) ? CHOSEN.get(label) : value;
+  menu.addEventListener("change", () => CHOSEN.set(label, menu.value));
   return menu;
 }
 
