@@ -238,7 +238,7 @@ REFUSED = {
     "ps": "advsweep status",
     "mv two three": "advsweep rename two three",
     "train estimator=grpo": "advsweep run estimator=grpo",
-    "optuna-dashboard": "advsweep report SWEEP --format html",
+    "optuna-dashboard": "advsweep serve SWEEP",
     "diff 1 2": "advsweep show",
     "best two": "advsweep report two --sort pass@1",
     "studies": "advsweep ls --sweeps",

@@ -40,6 +40,7 @@ FEATURES = {
     "ray": ("Ray", "executor=ray starts runs on the machines of a Ray cluster"),
     "slurm": ("Slurm", "executor=slurm submits runs as jobs"),
     "postgres": ("PostgreSQL", "--store postgresql://... for several machines"),
+    "serve": ("the live page", "`advsweep serve`: a sweep in a browser while it trains"),
     "wandb": ("wandb", "tracking=wandb"),
     "trackio": ("Trackio", "tracking=trackio"),
     "tensorboard": ("TensorBoard", "tracking=tensorboard, and `advsweep import tensorboard`"),

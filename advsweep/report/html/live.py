@@ -46,7 +46,7 @@ def _describe_unfinished(runs: Sequence[RunRecord]) -> str:
     return (
         f"{unfinished} of {counted(len(runs), 'run')} are not done. Intervals and p values are "
         "those of a fixed number of seeds: looking at them on the way and stopping when one is "
-        "small finds differences that are not there; a race (race=...) allows for it."
+        "small finds differences that are not there; `race` in a sweep file allows for it."
     )
 
 
