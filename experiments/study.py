@@ -20,6 +20,11 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
       - {file: frontier.svg, records: frontier.csv, sweep: study-fade, figure: frontier}
     matched:                             # each as FILE.csv and FILE.svg, from runs.csv alone
       - {file: matched, sweep: study-fade, baseline: dr_grpo, outcomes: [pass@32]}
+      - file: pairs                      # with pairs of rows, and at a pass@1 of one's own
+        sweep: study-fade
+        pairs: {fade 4e-4: dr_grpo 4e-4}
+        outcomes: [pass@32]
+        level: 0.45
 
 `claims.yaml` beside it has the study's claims; their verdicts are written to `claims.csv`.
 """
@@ -179,21 +184,27 @@ def write_matched(study: Mapping[str, Any], folder: Path) -> None:
     runs = pd.read_csv(folder / "runs.csv", low_memory=False)
     for entry in entries:
         chart = draw_matched(
-            recorded_rows(runs, entry["sweep"], entry["baseline"]),
-            Matching(ACCURACY, entry["outcomes"]),
+            recorded_rows(runs, entry),
+            Matching(ACCURACY, entry["outcomes"], entry.get("level")),
         )
         records = pd.DataFrame(chart.records)
         records.to_csv(folder / f"{entry['file']}.csv", index=False, float_format="%.6g")
         draw.write([chart], folder / f"{entry['file']}.svg")
 
 
-def recorded_rows(runs: pd.DataFrame, sweep: str, baseline: str) -> MatchedRows:
-    """Return the rows of a sweep in `runs.csv`, to be compared with that of an estimator."""
-    points = runs[runs["sweep"] == sweep]
+def recorded_rows(runs: pd.DataFrame, entry: Mapping[str, Any]) -> MatchedRows:
+    """Return the rows of a sweep in `runs.csv`, to be compared as an entry of `matched` says.
+
+    Its `pairs` are rows and what each is compared with; its `baseline` is an estimator with one
+    row, which all others are compared with.
+    """
+    points = runs[runs["sweep"] == entry["sweep"]]
     points = points.assign(row=[_short_name(values) for values in points.to_dict("records")])
-    names = list(points["row"].unique())
-    (other,) = points.loc[points["estimator"] == baseline, "row"].unique()
-    return MatchedRows(sweep, points, {name: other for name in names if name != other})
+    if "pairs" in entry:
+        return MatchedRows(entry["sweep"], points, entry["pairs"])
+    (other,) = points.loc[points["estimator"] == entry["baseline"], "row"].unique()
+    names = [name for name in points["row"].unique() if name != other]
+    return MatchedRows(entry["sweep"], points, dict.fromkeys(names, other))
 
 
 def _short_name(values: Mapping[str, Any]) -> str:
