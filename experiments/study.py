@@ -25,6 +25,7 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
         pairs: {fade 4e-4: dr_grpo 4e-4}
         outcomes: [pass@32]
         level: 0.45
+        drawn: false                     # the CSV alone
 
 `claims.yaml` beside it has the study's claims; their verdicts are written to `claims.csv`.
 """
@@ -189,7 +190,8 @@ def write_matched(study: Mapping[str, Any], folder: Path) -> None:
         )
         records = pd.DataFrame(chart.records)
         records.to_csv(folder / f"{entry['file']}.csv", index=False, float_format="%.6g")
-        draw.write([chart], folder / f"{entry['file']}.svg")
+        if entry.get("drawn", True):
+            draw.write([chart], folder / f"{entry['file']}.svg")
 
 
 def recorded_rows(runs: pd.DataFrame, entry: Mapping[str, Any]) -> MatchedRows:

@@ -196,6 +196,16 @@ def claims(study: str, *conditions: str) -> list[Value]:
 
 
 @query
+def claims_are(study: str, wanted: str, *claims: str) -> list[Value]:
+    """`claims_are STUDY VERDICT CLAIM ...`: no value; an error unless all have this verdict."""
+    for claim in claims:
+        [found] = rows(f"{study}/claims.csv", [f"claim={claim}"])["verdict"]
+        if found != wanted:
+            raise QueryError(f"{claim}: {found}")
+    return []
+
+
+@query
 def constant(number: str) -> list[Value]:
     """`constant NUMBER`: a number of the design that the query beside it selects rows by."""
     return [float(number)]
@@ -352,8 +362,14 @@ def difference_text(row: Mapping[str, float], outcome: str) -> str:
     value, low, high = (row[f"{outcome}_difference{end}"] for end in ("", "_low", "_high"))
     if math.isnan(value):
         return ""
+    is_significant = row[f"{outcome}_p_adjusted"] <= LEVEL
+    return interval_text(value, low, high, is_significant=is_significant)
+
+
+def interval_text(value: float, low: float, high: float, *, is_significant: bool) -> str:
+    """Write a difference with its interval, bold where it is significant."""
     written = signed_text(value)
-    if row[f"{outcome}_p_adjusted"] <= LEVEL:
+    if is_significant:
         written = f"**{written}**"
     return f"{written} [{signed_text(low)}, {signed_text(high)}]"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import page_queries
 
 REPORT = "random_rewards/report.csv"
-CLAIMS = "random_rewards/claims.csv"
 PROCESSORS = "random_rewards/processors.csv"
 PLACEBO = "rloo (placebo)"
 RATES = (2.5e-5, 5e-5, 1e-4, 2e-4)
@@ -67,15 +66,6 @@ def verdict() -> list[page_queries.Value]:
     """Whether pass@1 differs significantly from the base's, if it does or not in all settings."""
     arms = ["&".join(_conditions(bound, rate)) for bound in BOUNDS for rate in RATES]
     return page_queries.verdict(REPORT, "pass@1", *arms)
-
-
-def claims_are(wanted: str, *claims: str) -> list[float]:
-    """No value; an error unless all of these claims have this verdict."""
-    for claim in claims:
-        [row] = page_queries.rows(CLAIMS, [f"claim={claim}"]).to_dict("records")
-        if row["verdict"] != wanted:
-            raise page_queries.QueryError(f"{claim}: {row['verdict']}")
-    return []
 
 
 def table() -> str:
