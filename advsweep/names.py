@@ -52,6 +52,9 @@ STEP_SECONDS = (ROLLOUT_SECONDS, REWARD_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECON
 PROCESSOR = "processor"
 VECTOR_CAPABILITY = "vector_capability"
 
+# A setting of evaluations: the pool of problems that the seed of the run drew its own from
+POOL = "pool"
+
 # The log of a run, in its folder
 RUN_LOG = "log.txt"
 

@@ -9,15 +9,23 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from advsweep.components import Component, Plain, identity_of, option
 from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.machine import usable_cores
+from advsweep.names import POOL
 from advsweep.tasks.base import Problem, Split
-from advsweep.tasks.dataset_problems import DataTask, Problems, make_problems, template
+from advsweep.tasks.dataset_problems import (
+    DataTask,
+    Problems,
+    check_draw,
+    make_problems,
+    read_pool,
+    template,
+)
 from advsweep.tasks.dataset_rows import HUB, RowSource, absolute, refuse_url
 from advsweep.tasks.rewards import RewardedTask
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 _EXAMPLES = 3
 _ROWS = 10  # numbers of rows in a message
 _SAMPLED = 100  # reference answers that are read before anything starts
+_POOL_DIGITS = 16
 _checked: set[tuple[str, str]] = set()
 _CONSEQUENCES = {
     Outcome.CORRECT: "count as correct",
@@ -74,22 +83,45 @@ class Dataset(RewardedTask, DataTask):
         if not isinstance(self.verifier, Component):
             self.verifier = VERIFIERS.build(self.verifier, where="verifier")
         self._judged: tuple[Sequence[Problem], Sequence[str], list[Verdict]] | None = None
+        self._is_drawn_by_run = False
+
+    def for_seed(self, seed: int) -> Self:
+        if isinstance(self.seed, int):
+            return self
+        # Not built anew of plain values, which name code that only the command line may load.
+        task = replace(self, seed=seed)
+        task._is_drawn_by_run = True
+        return task
 
     @property
     def label(self) -> str:
         return self.title or Path(self.data.removeprefix(HUB)).stem or self.name
 
     def identity(self) -> Plain:
-        """Return the problems, the verifier and the reward, but not the place of the problems."""
+        """Return the problems, the verifier and the reward, but not the place of the problems.
+
+        Where the seeds of runs draw them, there is a pool in place of the problems.
+        """
         return {
             "name": self.name,
             "revision": self.revision,
-            "problems": self._problems.digest,
+            **self._identity_of_problems(),
             "verifier": identity_of(self._verifier),
             "deadline": self.deadline,
             "reward": [identity_of(part) for part in self._parts],
-            **({"examples": list(self._examples.values())} if self.shots else {}),
         }
+
+    def _identity_of_problems(self) -> Plain:
+        if not isinstance(self.seed, int):
+            numbers = {"train": self.train, "held_out": self.held_out, "shots": self.shots}
+            return {"pool": read_pool(self).digest, "seed": self.seed, **numbers}
+        identity: Plain = {"problems": self._problems.digest}
+        if self.shots:
+            identity["examples"] = list(self._examples.values())
+        if self._is_drawn_by_run:
+            # Evaluations of it name their pool: those of the same problems without one are others.
+            identity["pool"] = read_pool(self).digest
+        return identity
 
     @property
     def has_system_messages(self) -> bool:
@@ -98,20 +130,32 @@ class Dataset(RewardedTask, DataTask):
     @functools.cached_property
     def _systems(self) -> list[str]:
         """The different system messages of all problems, in alphabetical order."""
-        problems = [p for problems in self._problems.splits.values() for p in problems]
+        problems = [p for problems in self._possible.splits.values() for p in problems]
         return sorted({problem.system for problem in problems if problem.system})
+
+    @property
+    def _possible(self) -> Problems:
+        """The problems that runs of any seed may have, so that all seeds are described alike."""
+        return read_pool(self) if self._is_drawn_by_run else self._problems
 
     def protocol(self) -> Plain:
         protocol = self._verifier.protocol(
-            lambda: [problem.reference for problem in self._problems.splits[Split.HELD_OUT]]
+            lambda: [problem.reference for problem in self._reported_in(self._possible)]
         )
         if self.deadline != Dataset.deadline:
             protocol["verifier"] += f" deadline={self.deadline:g}"
         system = "\0".join(self._systems)
-        return protocol | {
-            "system": hashlib.sha256(system.encode()).hexdigest()[:8] if system else "none",
-            **({"shots": str(self.shots)} if self.shots else {}),
-        }
+        protocol["system"] = hashlib.sha256(system.encode()).hexdigest()[:8] if system else "none"
+        if self.shots:
+            protocol["shots"] = str(self.shots)
+        if self._is_drawn_by_run:
+            protocol[POOL] = self._possible.digest[:_POOL_DIGITS]
+        return protocol
+
+    @staticmethod
+    def _reported_in(problems: Problems) -> Sequence[Problem]:
+        """Return the held-out problems; those that they are cut from where none are apart."""
+        return problems.splits[Split.HELD_OUT] or problems.splits[Split.TRAIN]
 
     @property
     def can_train(self) -> bool:
@@ -132,11 +176,13 @@ class Dataset(RewardedTask, DataTask):
                 f"task.deadline: expected > {verifier.seconds_needed:g}, as verifier "
                 f"'{verifier.name}' is set, got {self.deadline:g}"
             )
-        # Once per process: the runs of a sweep have equal tasks.
-        key = (self._problems.digest, json.dumps(identity_of(verifier)))
+        if self._is_drawn_by_run:
+            check_draw(self)
+        # Once per process: the runs of a sweep have equal tasks, or draw from one pool.
+        key = (self._possible.digest, json.dumps(identity_of(verifier)))
         if key in _checked:
             return
-        problems = [p for ps in self._problems.splits.values() for p in ps]
+        problems = [p for ps in self._possible.splits.values() for p in ps]
         verifier.check_references({p.id: p.reference for p in problems})
         # Some alone: reading all expressions of a large set takes minutes. Answers to others that
         # cannot be read are unscorable, with a warning of their own.
@@ -236,7 +282,7 @@ class Dataset(RewardedTask, DataTask):
                 f"task.shots: expected fewer than the {counted(len(problems), 'training problem')}"
                 f", which they are drawn from, got {self.shots}"
             )
-        rows = np.random.default_rng(self.seed).permutation(len(problems))[: self.shots + 1]
+        rows = np.random.default_rng(self.own_seed).permutation(len(problems))[: self.shots + 1]
         examples = {}
         for problem in (problems[row] for row in rows.tolist()):
             worked = problem.reference["worked"]

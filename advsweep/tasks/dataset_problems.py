@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError, counted, first_of, nearest
-from advsweep.tasks.base import Problem, Split, Task
+from advsweep.tasks.base import Problem, SeededTask, Split, TaskSeed
 from advsweep.tasks.dataset_answers import AnswerPart, are_equal
 from advsweep.tasks.dataset_cells import brief, cell
 from advsweep.tasks.dataset_columns import (
@@ -86,7 +86,7 @@ _MOST_SAME = 0.05  # share of equal problems without a remark
 
 
 @dataclass(kw_only=True)
-class DataTask(Task):
+class DataTask(SeededTask):
     """The options of a task with problems from data that determine the problems."""
 
     data: str = option("", help="a file, a folder with a file per split, or hub:OWNER/NAME[@REV]")
@@ -141,19 +141,50 @@ class DataTask(Task):
         absent=["solution", "answer"],
         help="column of their worked solutions, or several to look for",
     )
-    seed: int = option(0, ge=0, help="chooses problems where not all are taken, and shots")
+    seed: int | TaskSeed = option(
+        0,
+        ge=0,
+        help="chooses problems where not all are taken, and shots; seed: that of the run, so that "
+        "each seed has problems of its own",
+    )
 
 
 @dataclass(frozen=True)
 class Problems:
-    """The problems of a task.
-
-    Attributes:
-        digest: hex sha256 of all prompts, levels and reference answers in order.
-    """
+    """The problems of a task, or of the pool that it draws its own from."""
 
     splits: Mapping[Split, tuple[Problem, ...]]
-    digest: str
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Hex sha256 of all prompts, levels and reference answers in order."""
+        material = {
+            split.value: [[p.id, p.prompt, p.system, p.level, p.reference] for p in problems]
+            for split, problems in self.splits.items()
+        }
+        return text_hash(json.dumps(material, sort_keys=True))
+
+
+@dataclass(frozen=True)
+class _PoolKey:
+    """What determines the problems of the data.
+
+    Attributes:
+        options: those of the task but its seed.
+        changed: when its files changed.
+    """
+
+    options: tuple[tuple[str, Any], ...]
+    changed: tuple[int, ...]
+
+    @classmethod
+    def of(cls, task: DataTask) -> Self:
+        names = [field.name for field in fields(DataTask) if field.name != "seed"]
+        places = (task.data, task.held_out_data, task.level_file)
+        return cls(
+            tuple((name, getattr(task, name)) for name in names),
+            tuple(RowSource(place).changed for place in places),
+        )
 
 
 def make_problems(task: DataTask) -> Problems:
@@ -162,27 +193,64 @@ def make_problems(task: DataTask) -> Problems:
     Duplicates and unreadable levels cause warnings.
 
     Raises:
-        ConfigError: there is no data, or it lacks something that the options require.
+        ConfigError: there is no data, it lacks something that the options require, or the seed is
+            that of a run.
     """
-    places = (task.data, task.held_out_data, task.level_file)
-    options = tuple((field.name, getattr(task, field.name)) for field in fields(DataTask))
-    return _make(options, tuple(RowSource(place).changed for place in places))
+    return _draw(_PoolKey.of(task), task.own_seed)
+
+
+def read_pool(task: DataTask) -> Problems:
+    """Return the problems that the seed of a task draws from, whatever the seed.
+
+    Held-out problems that are cut from the training problems are among these.
+
+    Raises:
+        ConfigError: as of `make_problems`.
+    """
+    return _pool(_PoolKey.of(task))
+
+
+def check_draw(task: DataTask) -> None:
+    """Refuse numbers of problems by which the seeds of runs have none of their own.
+
+    Raises:
+        ConfigError: all seeds would have the same problems, or there are fewer than asked.
+    """
+    make_problems(task)  # refuses to hold out more than there are
+    pool = read_pool(task).splits
+    trained = len(pool[Split.TRAIN])
+    held_out = len(pool[Split.HELD_OUT])
+    if held_out:
+        _check_number("held_out", task.held_out, held_out, "held-out problem")
+    else:
+        trained -= task.held_out  # cut from them
+    _check_number("train", task.train, trained, "training problem")
+    takes_all = task.train in (0, trained) and task.held_out in (0, held_out)
+    if held_out and takes_all and not task.shots:
+        raise ConfigError(
+            f"task.seed: expected an integer, as all seeds have the "
+            f"{counted(trained, 'training problem')} and {counted(held_out, 'held-out problem')} "
+            f"of the data, got 'seed'; take fewer by task.train or task.held_out"
+        )
+
+
+def _check_number(key: str, number: int, available: int, noun: str) -> None:
+    """Refuse more problems than there are."""
+    if number > available:
+        raise ConfigError(
+            f"task.{key}: expected at most the {counted(available, noun)} that each seed can draw, "
+            f"got {number}"
+        )
 
 
 @functools.lru_cache(_KEPT)
-def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Problems:
-    """Make the problems of a task with these options.
-
-    Args:
-        changed: when its files changed; a part of the cache's key alone.
-    """
-    task = SimpleNamespace(**dict(options))
-    train, held_out = _read(task)
-    levels = _read_levels(task.level_file)
-    held_out_problems = _choose_problems(held_out, Split.HELD_OUT, task, levels)
-    prompts = {problem.prompt for problem in held_out_problems}
-    train_problems = _choose_problems(train, Split.TRAIN, task, levels, prompts)
-    rng = np.random.default_rng(task.seed)
+def _draw(key: _PoolKey, seed: int) -> Problems:
+    """Return the problems that a seed draws from a pool."""
+    task = SimpleNamespace(**dict(key.options))
+    pool = _pool(key).splits
+    train_problems: Sequence[Problem] = pool[Split.TRAIN]
+    held_out_problems: Sequence[Problem] = pool[Split.HELD_OUT]
+    rng = np.random.default_rng(seed)
     if task.held_out and not held_out_problems:
         count = len(train_problems)
         if task.held_out >= count:
@@ -193,15 +261,24 @@ def _make(options: tuple[tuple[str, Any], ...], changed: tuple[int, ...]) -> Pro
         chosen = set(rng.permutation(count)[: task.held_out].tolist())
         held_out_problems = [p for i, p in enumerate(train_problems) if i in chosen]
         train_problems = [p for i, p in enumerate(train_problems) if i not in chosen]
-    splits = {
-        Split.TRAIN: _subset(train_problems, task.train, rng),
-        Split.HELD_OUT: _subset(held_out_problems, task.held_out, rng),
-    }
-    material = {
-        split.value: [[p.id, p.prompt, p.system, p.level, p.reference] for p in problems]
-        for split, problems in splits.items()
-    }
-    return Problems(splits, text_hash(json.dumps(material, sort_keys=True)))
+    return Problems(
+        {
+            Split.TRAIN: _subset(train_problems, task.train, rng),
+            Split.HELD_OUT: _subset(held_out_problems, task.held_out, rng),
+        }
+    )
+
+
+@functools.lru_cache(_KEPT)
+def _pool(key: _PoolKey) -> Problems:
+    """Read the problems of the data."""
+    task = SimpleNamespace(**dict(key.options))
+    train, held_out = _read(task)
+    levels = _read_levels(task.level_file)
+    held_out_problems = _choose_problems(held_out, Split.HELD_OUT, task, levels)
+    prompts = {problem.prompt for problem in held_out_problems}
+    train_problems = _choose_problems(train, Split.TRAIN, task, levels, prompts)
+    return Problems({Split.TRAIN: tuple(train_problems), Split.HELD_OUT: tuple(held_out_problems)})
 
 
 def _read(task: SimpleNamespace) -> tuple[Rows, Rows]:

@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.run_tasks import TaskSettings
 from advsweep.store import EvaluationRecord, RunRecord
 from advsweep.store.seeds import SeedKey, seed_order
 
+_SHORT = 8  # characters of a hash
 
-class BaseFamily(NamedTuple):
-    """The base models that replicate each other: one of each seed, or one that all seeds share.
+
+class Base(NamedTuple):
+    """A model that runs start from, on the problems that they are evaluated on.
 
     Attributes:
-        members: the subjects of their evaluations, in the order of the seeds.
-        seeds: those that have a base of their own, ascending; none if they share one.
-        run_ids: the runs that start from them.
+        subject: that of the model's evaluations.
+        seed: that of the run, if it draws the problems; None if all seeds have the same.
     """
 
-    members: list[str]
+    subject: str
+    seed: int | None = None
+
+
+class BaseFamily(NamedTuple):
+    """The bases that replicate each other: one of each seed, or one that all seeds share.
+
+    Attributes:
+        members: the bases, in the order of the seeds.
+        seeds: those that have a base of their own, ascending; none if they share one.
+        by_run: the base of each run that starts from one of them.
+    """
+
+    members: list[Base]
     seeds: tuple[SeedKey, ...]
-    run_ids: set[int]
+    by_run: Mapping[int, Base]
+
+    @property
+    def short_name(self) -> str:
+        """The start of the hash in the subject of the first base."""
+        return self.members[0].subject.partition(":")[2][:_SHORT]
+
+    @property
+    def models(self) -> int:
+        """How many models they are."""
+        return len({base.subject for base in self.members})
 
 
 @dataclass
 class _SeedBases:
-    """The base of each seed, and the runs that start from them.
+    """The base of each seed, and that of each run."""
 
-    Attributes:
-        subjects: the subject of the base's evaluation, by seed.
-        run_ids: the runs.
-    """
-
-    subjects: dict[SeedKey, str]
-    run_ids: set[int]
+    by_seed: dict[SeedKey, Base]
+    by_run: dict[int, Base]
 
     def can_join(self, other: _SeedBases) -> bool:
         """Tell whether both share a base and agree seed by seed.
 
         Of the joint seeds, each must have a base of its own, or all share one.
         """
-        mine = self.subjects
-        theirs = other.subjects
+        mine = self.by_seed
+        theirs = other.by_seed
         if not set(mine.values()) & set(theirs.values()):
             return False
-        if any(mine.get(seed, subject) != subject for seed, subject in theirs.items()):
+        if any(mine.get(seed, base) != base for seed, base in theirs.items()):
             return False
         joint = {**mine, **theirs}
         return len(set(joint.values())) in (1, len(joint))
@@ -60,15 +80,15 @@ def group_bases(runs: Sequence[RunRecord], evaluated: EvaluationsByTask) -> list
     """
     families: list[_SeedBases] = []
     # Configurations with more seeds first, so that the others find theirs.
-    for bases in sorted(_bases_by_config(runs, evaluated), key=lambda own: -len(own.subjects)):
+    for bases in sorted(_bases_by_config(runs, evaluated), key=lambda own: -len(own.by_seed)):
         family = next((family for family in families if family.can_join(bases)), None)
         if family is None:
             families.append(bases)
         else:
-            family.subjects.update(bases.subjects)
-            family.run_ids |= bases.run_ids
+            family.by_seed |= bases.by_seed
+            family.by_run |= bases.by_run
     places = {run.id: place for place, run in enumerate(runs)}
-    families.sort(key=lambda family: min(places[run_id] for run_id in family.run_ids))
+    families.sort(key=lambda family: min(places[run_id] for run_id in family.by_run))
     return [_make_family(family) for family in families]
 
 
@@ -80,19 +100,27 @@ def _bases_by_config(runs: Sequence[RunRecord], evaluated: EvaluationsByTask) ->
     by_config: dict[str, _SeedBases] = {}
     for run in runs:
         if run.id in subjects:
-            bases = by_config.setdefault(run.config_hash, _SeedBases({}, set()))
-            bases.subjects[run.seed_key] = subjects[run.id]
-            bases.run_ids.add(run.id)
+            bases = by_config.setdefault(run.config_hash, _SeedBases({}, {}))
+            base = Base(subjects[run.id], TaskSettings.of(run).seed)
+            bases.by_seed[run.seed_key] = base
+            bases.by_run[run.id] = base
     return list(by_config.values())
 
 
 def _make_family(bases: _SeedBases) -> BaseFamily:
-    if len(set(bases.subjects.values())) == 1:
-        return BaseFamily([next(iter(bases.subjects.values()))], (), bases.run_ids)
-    seeds = tuple(sorted(bases.subjects, key=seed_order))
-    return BaseFamily([bases.subjects[seed] for seed in seeds], seeds, bases.run_ids)
+    if len(set(bases.by_seed.values())) == 1:
+        return BaseFamily([next(iter(bases.by_seed.values()))], (), bases.by_run)
+    seeds = tuple(sorted(bases.by_seed, key=seed_order))
+    return BaseFamily([bases.by_seed[seed] for seed in seeds], seeds, bases.by_run)
 
 
-def base_evaluations(task: TaskEvaluations) -> Mapping[str, EvaluationRecord]:
-    """Return the evaluations of the runs' base models on a task, by subject."""
-    return {record.subject: record for record in task.base.values()}
+def base_evaluations(
+    task: TaskEvaluations, families: Sequence[BaseFamily]
+) -> Mapping[Hashable, EvaluationRecord]:
+    """Return the evaluations of the runs' bases on a task, by `Base`."""
+    return {
+        family.by_run[run_id]: record
+        for family in families
+        for run_id, record in task.base.items()
+        if run_id in family.by_run
+    }

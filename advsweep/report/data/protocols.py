@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.errors import counted
+from advsweep.names import POOL
 from advsweep.report.data.evaluations import TaskEvaluations
 from advsweep.report.data.run_tasks import TaskSettings
 from advsweep.store import EvaluationRecord
@@ -19,7 +20,9 @@ _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
 _WHOLE = ("top_p", 1.0)
 
 # Keys of a protocol that are not of `evaluation`.
-_OF_TASK = ("task", "problems", "verifier", "system", "shots", "max_tokens", "stop", "sampler")
+_OF_TASK = (
+    *("task", "problems", "verifier", "system", "shots", POOL, "max_tokens", "stop", "sampler"),
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -28,7 +31,8 @@ class Protocol:
 
     Attributes:
         settings: task, number of problems, and sampling, as JSON.
-        problems: the ids and the prompts; only the levels where each seed draws its problems.
+        problems: the ids and the prompts; only the levels where each seed draws its problems, and
+            nothing where it draws them from a pool of data.
     """
 
     settings: str
@@ -105,6 +109,9 @@ class EvaluationSelector:
 
     def _problems_of(self, record: EvaluationRecord) -> tuple[tuple[str, ...], ...]:
         """Return what two evaluations must share of their problems."""
+        if POOL in record.settings:
+            # The settings name the pool that each seed draws as many problems from.
+            return ()
         problems = (record.problem_ids, record.prompts)
         task = self._runs.settings.get(record.run_id or 0)
         if task is None or task.seed is None or len(self._problem_sets[record.task]) == 1:

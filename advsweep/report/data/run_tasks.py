@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from advsweep.names import POOL
 from advsweep.store import EvaluationRecord, RunRecord
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split, Task
@@ -43,6 +44,8 @@ class TaskSettings(NamedTuple):
 
     def floors_of(self, record: EvaluationRecord) -> Mapping[str, Floor]:
         """Return the floors of an evaluation's problems by name; none without any."""
+        if POOL in record.settings:
+            return {}  # of data, which need not be here
         floors, _ = _read_task(self, _split_of(record))
         return floors if floors and self.has_problems_of(record) else {}
 

@@ -36,7 +36,7 @@ from advsweep.report.figures.style import (
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report, count_states
-from advsweep.report.tables.untrained_rows import BASE, short_name
+from advsweep.report.tables.untrained_rows import BASE
 from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.seeds import seed_order
 from advsweep.store.tuning_records import TuningRecord
@@ -363,13 +363,12 @@ class FigureData:
     @cached_property
     def untrained(self) -> list[EvaluatedRow]:
         """The base models of the runs, and models that were evaluated like the runs."""
-        known = base_evaluations(self.evaluations)
         families = group_bases(self.runs, self._evaluated)
+        known = base_evaluations(self.evaluations, families)
         named: list[tuple[str, list[EvaluationRecord]]] = []
         for family in families:
-            first = family.members[0]
-            label = BASE if len(families) == 1 else f"{BASE} {short_name(first)}"
-            records = [known[subject] for subject in family.members if subject in known]
+            label = BASE if len(families) == 1 else f"{BASE} {family.short_name}"
+            records = [known[base] for base in family.members if base in known]
             named += [(label, records)] if records else []
         named += [(str(record.settings["model"]), [record]) for record in self.evaluations.models]
         return [

@@ -386,7 +386,7 @@ def describe_runs(report: Report, runs: Sequence[RunRecord]) -> list[tuple[str, 
             facts.append((key, first_of(values, _SHOWN)))
     trained = [row.n for row in report.rows if not row.is_untrained]
     seeds = "-".join(map(str, sorted({min(trained), max(trained)})))
-    bases = sum(row.n for row in report.rows if row.subject is Subject.BASE)
+    bases = sum(row.models for row in report.rows if row.subject is Subject.BASE)
     n = f"{counted(len(trained), 'row')} of {counted(seeds, 'seed')}"
     facts.append(("n", f"{n}, {counted(bases, 'base model')}" if bases else n))
     times = [at for run in runs for at in (run.started, run.finished) if at is not None]

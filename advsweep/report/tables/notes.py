@@ -53,10 +53,16 @@ def _describe_numbers(report: Report) -> list[str]:
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
             "which says nothing of another training"
         )
-    if any(row.subject is Subject.BASE and row.seeds for row in rows):
+    bases = [row for row in rows if row.subject is Subject.BASE and row.seeds]
+    if any(row.models > 1 for row in bases):
         lines.append(
             "base: the models that runs start from, one for each seed; a difference to it is of "
             "each seed's runs to the seed's own base"
+        )
+    elif bases:
+        lines.append(
+            "base: the model that all runs start from, on the problems of each seed; a difference "
+            "to it is of each seed's runs to the base on the seed's own problems"
         )
     at_end = [column.header for column in columns if column.is_mean_of_last_steps]
     if at_end:

@@ -105,13 +105,14 @@ class Row:
 
     Attributes:
         group: the config keys and values that name the row.
-        n: how many seeds the row has; for a base, how many base models.
-        seeds: the seeds, ascending; those whose base models the row has if each seed has one of
-            its own. Each run whose seed nobody knows has one of its own, after the others. Without
+        n: how many seeds the row has.
+        seeds: the seeds, ascending; of a base, those that have a model or problems of their own.
+            Each run whose seed nobody knows has one of its own, after the others. Without
             seeds the numbers are exact: those of a single model or a floor.
         cells: the numbers, by column name, also of columns that the table does not show.
         pruned: how many replicates were stopped early; the cells are without them.
         runs: how many runs.
+        models: how many models that no run trained.
         arm: the configuration of the runs, as their hash; empty without runs.
     """
 
@@ -121,6 +122,7 @@ class Row:
     cells: Mapping[str, Cell]
     pruned: int = 0
     runs: int = 0
+    models: int = 0
     subject: Subject = Subject.RUN
     arm: str = ""
 

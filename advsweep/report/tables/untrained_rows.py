@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 BASE = "base"
 
-_SHORT = 8  # characters of a hash
-
 
 @dataclass(frozen=True)
 class Untrained:
@@ -35,28 +33,30 @@ class Untrained:
     Attributes:
         subject: what they are.
         group: the name of the row.
-        members: the names by which their evaluations are looked up.
+        members: the bases or names by which their evaluations are looked up.
         seeds: their seeds; none for a single model.
+        models: how many models they are; one on the problems of each seed is one.
     """
 
     subject: Subject
     group: Group
-    members: Sequence[str]
+    members: Sequence[Hashable]
     seeds: tuple[SeedKey, ...] = ()
+    models: int = 1
 
 
 def _make_rows(
     models: Sequence[Untrained],
     evaluated: EvaluationsByTask,
     columns: Sequence[Column],
-    choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],
+    choose: Callable[[TaskEvaluations], Mapping[Hashable, EvaluationRecord]],
 ) -> list[Row]:
     """Make the rows of models that no run trained.
 
     Args:
-        choose: returns a task's evaluations by the names of the members.
+        choose: returns a task's evaluations by the members.
     """
-    scores: dict[str, Mapping[str, float]] = {}
+    scores: dict[str, Mapping[Hashable, float]] = {}
     for column in columns:
         source = column.of_one_evaluation
         scores[column.name] = {} if source is None else source.scores(evaluated, choose)
@@ -69,12 +69,19 @@ def _make_rows(
             if len(models) <= MOST_SINGLE and sum(not math.isnan(v) for v in values) == 1:
                 half = half_over_problems(evaluated, column, choose, model.members[0])
             cells[column.name] = make_cell(values, half)
-        row = Row(model.group, len(model.members), model.seeds, cells, subject=model.subject)
+        row = Row(
+            model.group,
+            len(model.members),
+            model.seeds,
+            cells,
+            subject=model.subject,
+            models=model.models,
+        )
         rows.append(row)
     return rows
 
 
-def _values_of(model: Untrained, scores: Mapping[str, float]) -> list[float]:
+def _values_of(model: Untrained, scores: Mapping[Hashable, float]) -> list[float]:
     """Return the scores of a model's members; a seed keeps its place without a number."""
     if model.seeds:
         return [scores.get(member, math.nan) for member in model.members]
@@ -87,27 +94,27 @@ def base_rows(
     columns: Sequence[Column],
     label: str,
 ) -> list[Row]:
-    """Make a row of the base models that replicate each other, one for each seed.
+    """Make a row of the bases that replicate each other, one for each seed.
 
-    A base that all seeds share makes a row without seeds. Several rows are named by the keys that
-    differ between the rows of their runs.
+    A base that all seeds share, with the problems, makes a row without seeds. Several rows are
+    named by the keys that differ between the rows of their runs.
 
     Args:
         label: the key that holds the name `base`.
     """
     users = {run.id: group for group, members in groups for run in members}
     families = group_bases([run for _, members in groups for run in members], evaluated)
-    common = [common_group([users[run_id] for run_id in family.run_ids]) for family in families]
+    common = [common_group([users[run_id] for run_id in family.by_run]) for family in families]
     models = [
-        Untrained(Subject.BASE, {label: BASE, **group}, family.members, family.seeds)
+        Untrained(Subject.BASE, {label: BASE, **group}, family.members, family.seeds, family.models)
         for family, group in zip(families, _telling_keys(common, label), strict=True)
     ]
     names = [dict(model.group) for model in models]
-    for model in models:
+    for model, family in zip(models, families, strict=True):
         # Bases of equal names are told apart by their hashes.
         if names.count(model.group) > 1:
-            model.group[BASE] = short_name(model.members[0])
-    return _make_rows(models, evaluated, columns, base_evaluations)
+            model.group[BASE] = family.short_name
+    return _make_rows(models, evaluated, columns, lambda task: base_evaluations(task, families))
 
 
 def _telling_keys(groups: Sequence[Group], label: str) -> list[Group]:
@@ -121,11 +128,6 @@ def _telling_keys(groups: Sequence[Group], label: str) -> list[Group]:
         }
         told.append(differing)
     return told
-
-
-def short_name(subject: str) -> str:
-    """Return the start of the hash in the subject of an evaluation."""
-    return subject.partition(":")[2][:_SHORT]
 
 
 def model_rows(evaluated: EvaluationsByTask, columns: Sequence[Column], label: str) -> list[Row]:
