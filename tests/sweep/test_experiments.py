@@ -18,8 +18,8 @@ NAMES = sorted(
     # tests/test_gpu_study.py plans the one for GPUs, which needs vLLM.
     if not path.stem.startswith("_") and path.parent.name != "gpu"
 )
-PREPARED = "real_model/study"
-"""Its problems are written by experiments/real_model/prepare.py."""
+PREPARED = ("real_model/study", "scale/study", "random_real/study")
+"""Their problems are written by experiments/real_model/prepare.py."""
 AVSPO = "avspo/table1_qwen25_math_1_5b"
 
 
@@ -44,7 +44,7 @@ def planned(name):
 def test_its_runs_are_planned(name):
     """Tables of papers need data, weights and GPUs that are not here; a study needs its data."""
     plan, is_paper = planned(name), bool(re.search(r"/(table\d|lcb)", name))
-    needs_data = is_paper or name == PREPARED
+    needs_data = is_paper or name in PREPARED
     assert plan.runs
     assert not plan.duplicates
     assert bool(plan.absent) == needs_data
