@@ -80,4 +80,5 @@ def test_families_of_bases(lab, bases, families):
             lab.run(estimator, seed, base=letter)
     runs = lab.store.runs.select(newest_first=False)
     found = group_bases(runs, select_evaluations(lab.store, runs))
-    assert [(family.seeds, family.members) for family in found] == families
+    subjects = [[base.subject for base in family.members] for family in found]
+    assert list(zip([family.seeds for family in found], subjects, strict=True)) == families
