@@ -78,8 +78,6 @@ $(VERL_VENV)/.tests: pyproject.toml | $(VERL_VENV)/bin/python
 $(VENV)/.docs: pyproject.toml $(VENV)/.core
 	@echo "installing what the documentation site needs ..." >&2
 	@$(PIP) install -e '.[docs]'
-# KaTeX comes in a package for Django; of it the site needs these files alone.
-	@$(PIP) install --no-deps --upgrade --target $(VENV)/katex djangocms-katex==1.0.2
 	@touch $@
 
 # The vLLM of PyPI brings the torch for CUDA that it needs.

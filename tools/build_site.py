@@ -2,8 +2,8 @@
 
 Stages the pages (`site_pages`), makes the reference from the code (`site_reference`,
 `site_estimators`, `site_objectives`), adds the pages of components to the navigation and renders
-all with Zensical. Then writes `llms.txt` and checks every link, anchor and loaded file of the
-rendered pages. Needs the extra `docs`, and KaTeX where `make docs` puts it.
+all with Zensical. Then writes `llms.txt`, puts tables behind prose in the search (`site_search`)
+and checks every link, anchor and loaded file of the rendered pages. Needs the extra `docs`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from site_llms import write_llms
 from site_objectives import objective_pages
 from site_pages import ROOT, stage
 from site_reference import reference_pages
+from site_search import improve_index
 
 SOURCE = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
 CONFIG = ROOT / "build" / "mkdocs.yml"
-KATEX = Path(sys.prefix) / "katex/djangocms_katex/static/djangocms_katex/vendor/katex"
 # Overviews of components, after which the navigation has the page of each.
 OVERVIEWS = ("reference/estimators/index.md", "reference/objectives/index.md")
 
@@ -49,18 +49,6 @@ def main() -> int:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     config.update(docs_dir=SOURCE.name, site_dir=SITE.name)
     config["nav"] = with_components(config["nav"], [f"reference/{path}" for path in pages])
-    # Of the fonts WOFF2 alone, which every browser reads.
-    unused = (
-        "*.woff",
-        "*.ttf",
-        "contrib",
-        "README.md",
-        "*.mjs",
-        "katex.css",
-        "katex.js",
-        "katex-swap*",
-    )
-    shutil.copytree(KATEX, SOURCE / "assets" / "katex", ignore=shutil.ignore_patterns(*unused))
     CONFIG.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), "utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f"]
     done = subprocess.run(
@@ -72,6 +60,7 @@ def main() -> int:
     if done.returncode:
         return done.returncode
     write_llms(config, SOURCE, SITE)
+    improve_index(SITE)
     missing = missing_files(SITE)
     if missing:
         lines = "\n".join(missing)

@@ -102,12 +102,12 @@ def test_every_objective_has_a_page_and_a_line(objective_pages: dict[str, str]) 
     index = pages["objectives/index.md"]
     for cls in OBJECTIVES.classes():
         page = pages[f"objectives/{cls.name}.md"]
-        for part in ('<span class="math"', "**When to use it:**", "**Source.**", "## Weights"):
+        for part in ('<span class="formula"', "**When to use it:**", "**Source.**", "## Weights"):
             assert part in page, cls.name
         assert "not named" not in page
         assert all(f"`objective.{f.name}`" in page for f in dataclasses.fields(cls))
         [line] = [line for line in index.splitlines() if f"({cls.name}.md)" in line]
-        assert 'class="math"' in line
+        assert 'class="formula"' in line
         for preset in presets & set(re.findall(r"^\| `(\w+)`", page, re.M)):
             assert f"`{preset}`" in line
             presets.remove(preset)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import site_llms
 import site_math
+import site_search
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
@@ -67,15 +68,17 @@ def test_the_site_is_built_without_a_warning_and_reads_well(browser: Any) -> Non
             page.goto(address + path, wait_until="domcontentloaded")
             assert page.evaluate("document.scrollingElement.scrollWidth") <= 400, path
             assert page.locator("h1").count() == 1, path
-            assert page.locator(".math:not(:has(.katex-html)), .katex-error").count() == 0, path
-        page.goto(address + "reference/estimators/fade.html")
-        assert page.locator(".formulas .math .katex-html").count() >= 2
-        assert page.evaluate("document.fonts.check('1em KaTeX_Main')")
         search(page, address, "power_alpha", finds="reference/estimators/power_alpha.html")
         search(page, address, "dppo", finds="reference/objectives/dppo.html")
+        search(page, address, "h_star", finds="reference/estimators/fade.html")
+        for words, tutorial in (
+            ("own estimator", "tutorials/own_estimator.html"),
+            ("reward data", "tutorials/own_reward.html"),
+            ("seeds need", "tutorials/seeds.html"),
+        ):
+            search(page, address, words, finds=tutorial, first=True)
     context.close()
     assert said == []
-    assert {font.suffix for font in (SITE / "assets/katex/fonts").iterdir()} == {".woff2"}
 
 
 def test_llms_txt_has_every_page_of_the_navigation_with_its_first_sentence(tmp_path: Path) -> None:
@@ -101,8 +104,26 @@ def test_llms_txt_has_every_page_of_the_navigation_with_its_first_sentence(tmp_p
     assert "\nAᵢ = dᵢ/δ if dᵢ < 0\n" in (site / "guide/a.md").read_text("utf-8")
 
 
-def search(page: Any, address: str, words: str, finds: str) -> None:
+def test_search_indexes_no_tables_of_studies_and_only_names_of_the_reference() -> None:
+    def entry(location: str, text: str) -> dict[str, Any]:
+        return {"location": location, "title": "T", "text": text, "path": ["Reference", "T"]}
+
+    table = "key meaning <code>optimizer.lr</code> the learning rate"
+    prose = "<p>A rate.</p>"
+    keys = entry("reference/config/optimizer.html", f"{prose} {table}")
+    assert (site_search.shorten(keys) or {})["text"] == f"{prose} <code>optimizer.lr</code>"
+    study = entry("studies/fade/index.html#verdict", f"{prose} {table}")
+    assert (site_search.shorten(study) or {})["text"] == prose
+    assert site_search.shorten(entry("studies/fade/report.html", table)) is None
+    tutorial = entry("tutorials/tuning.html", f"{prose} {table}")
+    assert site_search.shorten(tutorial) == tutorial
+
+
+def search(page: Any, address: str, words: str, finds: str, *, first: bool = False) -> None:
     page.goto(f"{address}index.html", wait_until="networkidle")
     page.keyboard.press("Control+k")
     page.keyboard.type(words)
     page.locator(f"a:visible[href*='{finds}']").first.wait_for(state="visible")
+    if first:
+        results = page.locator("a:visible[href*='?h=']")
+        assert finds in (results.first.get_attribute("href") or ""), words
