@@ -209,7 +209,7 @@ def _train(
     def train(stage: Stage) -> SweepResult:
         plan = stage.plan
         with (
-            live_view(plan, store, screen) as show,
+            live_view(plan, store, plan.executor.slots(jobs), screen) as show,
             watch_events(plan, store, show, _warn) as on_event,
         ):
             return execute(plan, store, jobs, on_event, force=force, policy=policy)

@@ -46,6 +46,15 @@ ROLLOUT_SECONDS = "time/rollout"
 REWARD_SECONDS = "time/reward"
 ESTIMATOR_SECONDS = "time/estimator"
 UPDATE_SECONDS = "time/update"
+# Seconds of a unit of each kind of work, which a run's process has measured: summaries of the run.
+# They are the start of a process's first run and of a later one; an update of the pretraining; a
+# training step with all that is around it; and an evaluation, for one sample of each problem.
+FIRST_START_SECONDS = "time/first_start"
+START_SECONDS = "time/start"
+PRETRAINING_SECONDS = "time/pretraining_update"
+TRAINING_SECONDS = "time/training_step"
+EVALUATION_SECONDS = "time/evaluation_sample"
+
 STEP_SECONDS = (ROLLOUT_SECONDS, REWARD_SECONDS, ESTIMATOR_SECONDS, UPDATE_SECONDS)
 
 # What is recorded of the processor of a run, and of that the vector instructions that torch used

@@ -430,12 +430,9 @@ class Backend(Component):
 
         return run.task.max_completion_length if isinstance(run.task, SymbolTask) else 1
 
-    def rough_seconds(self, run: Run) -> float | None:
-        """Return about how long a training takes on one core of a laptop; None if nobody knows.
-
-        It is a default estimate, for a store without a finished run of this kind.
-        """
-        return None
+    def pretraining_left(self, run: Run) -> int:
+        """Return the updates that make the run's base model; 0 if this machine has it."""
+        return 0
 
     def answer_limits(self, generation: Generation, task: Task) -> Plain:
         """Return how generation settings limit answers, as evaluations store it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from advsweep.backends.work_clock import Work
     from advsweep.tasks.base import Sampler
 
 
@@ -64,6 +66,9 @@ class Reporter(Protocol):
     def progress(self, stage: str, done: int, total: int) -> None:
         """Report the progress of a stage that is not a training step, such as pretraining."""
 
+    def doing(self, work: Work, units: float = 0) -> AbstractContextManager[None]:
+        """Surround work that is not a training step; its time is measured for estimates."""
+
 
 class SilentReporter:
     """A `Reporter` that reports nothing and never asks to stop."""
@@ -86,3 +91,6 @@ class SilentReporter:
     def log(self, message: str) -> None: ...
 
     def progress(self, stage: str, done: int, total: int) -> None: ...
+
+    def doing(self, work: Work, units: float = 0) -> AbstractContextManager[None]:
+        return nullcontext()

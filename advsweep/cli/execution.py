@@ -29,7 +29,11 @@ def execute(
     plan: Plan, store: Store, *, jobs: int | None, force: bool, policy: Policy
 ) -> SweepResult:
     """Execute a plan with a live view on stderr; tell its tracker what happens."""
-    with live_view(plan, store) as show, watch_events(plan, store, show, warn) as on_event:
+    slots = plan.executor.slots(jobs)
+    with (
+        live_view(plan, store, slots) as show,
+        watch_events(plan, store, show, warn) as on_event,
+    ):
         return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
 
 

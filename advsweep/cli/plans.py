@@ -92,6 +92,9 @@ def print_plan(
         fits = False
     slots = jobs or plan.executor.capacity()
     left = estimate(plan, store, slots, force=force, records=stored)
+    later = None
+    if preview.later is not None:
+        later = estimate(preview.later, store, slots, records=stored)
     tally = _tally(left)
     record = {
         "name": plan.name,
@@ -103,7 +106,9 @@ def print_plan(
         "seconds_left": left.seconds,
         "gpu_hours_left": left.gpu_hours,
         "runs_without_estimate": left.runs_without_estimate,
-        "sources": left.sources,
+        "seconds_later": None if later is None else later.seconds,
+        "parts": left.remaining.parts,
+        "measured_runs": left.measured,
         "jobs": slots,
         "warnings": warnings,
         **preview.counts,
@@ -116,7 +121,18 @@ def print_plan(
     counts = ", ".join(f"{count} {state}" for state, count in tally.items() if count)
     echo()
     echo_line(f"sweep {plan.name}: {counted(len(plan.runs), 'run')}, {counts}")
-    echo(describe_remaining(left, slots, fits=fits))
+    echo(describe_remaining(left, slots, fits=fits, is_most=plan.race is not None))
+    if later is not None:
+        echo(f"after these {_describe_later(later, preview.later)}")
+
+
+def _describe_later(later: TimeEstimate, plan: Plan | None) -> str:
+    """Describe the runs that come after a stage, with their time if it is known."""
+    runs = counted(len(later.runs), "run")
+    most = "at most " if plan is not None and plan.race is not None else ""
+    if later.seconds is None:
+        return f"come {most}{runs} that are compared"
+    return f"come {most}{runs} that are compared, {most}about {rough_duration(later.seconds)}"
 
 
 def _tally(left: TimeEstimate) -> dict[str, int]:
@@ -188,8 +204,8 @@ def _print_runs(runs: Sequence[Plain]) -> None:
     rows = []
     for run in runs:
         seconds_left = ""
-        if run["steps_left"]:
-            seconds = run["seconds_left"]
+        seconds = run["seconds_left"]
+        if seconds is None or seconds:
             seconds_left = "?" if seconds is None else rough_duration(seconds)
         steps = f"{run['step']}/{run['steps']}"
         identity = run["identity"][:_SHOWN]
@@ -213,25 +229,27 @@ def _as_overrides(assignment: Mapping[str, Any]) -> str:
     )
 
 
-def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:
+def describe_remaining(
+    left: TimeEstimate, slots: int, *, fits: bool = True, is_most: bool = False
+) -> str:
     """Describe the remaining work in a line.
 
     Args:
         fits: whether this machine can execute the plan.
+        is_most: whether not all of these runs may be needed.
     """
-    if not left.steps:
-        is_done = left.states["done"] == len(left.runs)
-        return "Everything is done already; no steps left." if is_done else "no steps left"
-    steps = f"{counted(left.steps, 'step')} left"
+    if left.states["done"] == len(left.runs) and not left.steps:
+        return "Everything is done already; no steps left."
+    steps = f"{counted(left.steps, 'step')} left" if left.steps else "no steps left"
     if left.seconds is None:
-        return f"{steps}; the time is known when the first run has finished"
+        return f"{steps}; no estimate of the time before the first run of this kind on this machine"
+    if not left.seconds:
+        return steps
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
     room = "" if fits else ", for which this machine has no room"
-    rest = ""
-    if left.runs_without_estimate:
-        rest = f"; no time estimate for {counted(left.runs_without_estimate, 'run')}"
-    took = f"about {rough_duration(left.seconds)}{gpus} with {slots} side by side{room}"
-    return f"{steps}, {took} (by {'; '.join(left.sources)}){rest}"
+    about = "at most about" if is_most else "about"
+    took = f"{about} {rough_duration(left.seconds)}{gpus} with {slots} side by side{room}"
+    return f"{steps}, {took} (as measured by {counted(left.measured, 'earlier run')})"
 
 
 # The first lines of a training
@@ -251,7 +269,7 @@ def print_start(
     for line in describe_meeting(plan, store, stored, force=force, is_stage=is_stage):
         warn(f"warning: {line}")
     echo_line(describe_plan(plan), err=True)
-    echo_line(describe_remaining(left, slots), err=True)
+    echo_line(describe_remaining(left, slots, is_most=plan.race is not None), err=True)
 
 
 def describe_plan(plan: Plan) -> str:

@@ -6,12 +6,13 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from advsweep.backends.identity import hash_json
+from advsweep.backends.work_clock import Work, WorkClock
 from advsweep.config.validation import reported_problems, validation_problems
 from advsweep.evaluation.evaluate import (
     REVISION,
@@ -67,12 +68,14 @@ class Evaluator:
 
     Attributes:
         attempt: of the run; a repeated training is evaluated anew.
+        clock: measures the evaluations that are made.
     """
 
     store: Store
     run: Run
     run_id: int
     attempt: int
+    clock: WorkClock = field(default_factory=WorkClock, compare=False)
 
     def _identity(
         self, step: int, settings: EvaluationSettings, task: Task, choice: ProblemChoice
@@ -151,6 +154,10 @@ class Evaluator:
         # a later checkpoint has cost more.
         return max(sorted(scores), key=lambda step: (not math.isnan(scores[step]), scores[step]))
 
+    def has_base(self) -> bool:
+        """Return whether the store has the evaluations of the base model that the run needs."""
+        return all(self.store.evaluations.has(part.identity) for part in self._parts(0))
+
     def missing(self) -> list[int]:
         """Return the steps of a completed training, first and last, without an evaluation.
 
@@ -178,7 +185,8 @@ class Evaluator:
         sampler = functools.cache(sampler)
         for part in self._parts(step):
             # Runs that start together share a base model: one evaluates it, the others wait.
-            with lock_of(self.store, part.identity) if step == 0 else nullcontext():
+            shared = lock_of(self.store, part.identity) if step == 0 else nullcontext()
+            with self.clock.doing(Work.WAITING), shared:
                 self._make(part, step, sampler)
         identity = self._reported(step).identity
         return self.store.evaluations.find(identity, run_id=self.run_id, step=step)
@@ -222,6 +230,13 @@ class Evaluator:
         if self.store.evaluations.has(part.identity):
             self.store.evaluations.link(self.run_id, part.identity, step)
             return
+        # The samples of reported problems alone are counted: their time is that of all parts.
+        units = part.settings.n if part.split == HELD_OUT else 0
+        with self.clock.doing(Work.EVALUATION, units):
+            self._answer(part, step, sampler)
+
+    def _answer(self, part: _Part, step: int, sampler: Callable[[], Sampler]) -> None:
+        """Sample the answers to the problems of an evaluation, and record them."""
         run = self.run
         questions = Questions(part.task, part.settings, part.problems())
         results = count(sampler(), questions, part.settings.seed)

@@ -62,12 +62,10 @@ class StepCounts:
     Attributes:
         done: trained ones, of which a retry would keep the results.
         planned: those of all runs.
-        left: what runs that have not ended have still to train.
     """
 
     done: int
     planned: int
-    left: int
 
 
 @dataclass(frozen=True)

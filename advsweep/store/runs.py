@@ -274,8 +274,7 @@ class Runs(StorePart):
         done = case(
             (complete, RUNS.c.steps), (has_failed, func.coalesce(kept, 0)), else_=RUNS.c.step
         )
-        left = case((complete | has_failed, 0), else_=RUNS.c.steps - RUNS.c.step)
-        query = select(func.sum(done), func.sum(RUNS.c.steps), func.sum(left))
+        query = select(func.sum(done), func.sum(RUNS.c.steps))
         with self._database.read() as connection:
             query = _in_sweep(query, self._sweep_id(connection, sweep))
             counts = connection.execute(query).one()

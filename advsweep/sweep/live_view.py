@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from advsweep.errors import rough_duration
@@ -14,6 +16,7 @@ from advsweep.names import REWARD_MEAN
 from advsweep.printable import printable_line
 from advsweep.sweep.events import Event, EventKind, SweepProgress
 from advsweep.sweep.labels import config_labels
+from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.screens import Screen, screen_of
 
 if TYPE_CHECKING:
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from advsweep.sweep.planning.plan import Plan
 
 SHOWN_RUNS = 20
+# Interval between two estimates of the time left, also as a multiple of what one takes: a sweep may
+# have 10,000 runs.
+ESTIMATE_SECONDS = 5.0
+ESTIMATE_SHARE = 30.0
 
 # What of a run needs no more training.
 _COMPLETE = {EventKind.DONE, EventKind.SKIPPED, EventKind.PRUNED}
@@ -39,16 +46,32 @@ def _describe_states(progress: SweepProgress, ends: Mapping[EventKind, int]) -> 
     return [f"{len(progress.active)} running", *parts]
 
 
+@dataclass(frozen=True)
+class _Countdown:
+    """An estimate, and when it was made and is renewed, in monotonic seconds."""
+
+    seconds: float | None
+    made_at: float
+    renewed_at: float
+
+    def at(self, now: float) -> float | None:
+        """Return the seconds left now; None once more than the estimate has passed."""
+        if self.seconds is None or self.seconds <= now - self.made_at:
+            return None
+        return self.seconds - (now - self.made_at)
+
+
 @contextmanager
 def live_view(
-    plan: Plan, store: Store, screen: Screen | None = None
+    plan: Plan, store: Store, slots: int, screen: Screen | None = None
 ) -> Iterator[Callable[[Event], None]]:
     """Show a sweep; the yielded function is the scheduler's `on_event`.
 
     Args:
+        slots: workers side by side.
         screen: where it is shown; None: on stderr.
     """
-    view = View(plan, store, screen or screen_of(sys.stderr))
+    view = View(plan, store, slots, screen or screen_of(sys.stderr))
     try:
         yield view.handle
     finally:
@@ -58,14 +81,16 @@ def live_view(
 class View:
     """Counts the events of a sweep, and shows starts, ends, failures and the progress."""
 
-    def __init__(self, plan: Plan, store: Store, screen: Screen) -> None:
+    def __init__(self, plan: Plan, store: Store, slots: int, screen: Screen) -> None:
+        self._plan = plan
         self._store = store
+        self._slots = slots
         self._screen = screen
         configs = {planned.run.identity: planned.config for planned in plan.runs}
         self._labels = dict(zip(configs, config_labels(configs.values()), strict=True))
         self._steps = sum(planned.run.steps for planned in plan.runs)
         self._last: dict[int, tuple[EventKind, RunRecord]] = {}
-        self._begin: tuple[float, int] | None = None
+        self._estimate: _Countdown | None = None
         self._stopping = False
         self._updated = time.monotonic()
         self._skipped = 0
@@ -107,40 +132,41 @@ class View:
             return
         self._updated = time.monotonic()
         running = self._store.runs.select(ids=list(progress.active))
-        trained, left = self._count_steps(running)
+        trained = self._count_steps(running)
         ends = Counter(kind for kind, _ in self._last.values())
         done = ends[EventKind.DONE] + ends[EventKind.SKIPPED]
         parts = [f"{done} of {len(self._labels)} done"]
-        time_left = self._describe_time_left(trained, left)
-        if time_left:
-            parts.append(time_left)
+        seconds = self._seconds_left()
+        if seconds is not None:
+            parts.append(f"about {rough_duration(seconds)} left")
         parts += _describe_states(progress, ends)
         parts += self._describe_running(running[:SHOWN_RUNS])
         parts = [printable_line(part) for part in parts]
         self._screen.show(trained / self._steps, parts)
 
-    def _count_steps(self, running: Sequence[RunRecord]) -> tuple[int, int]:
-        """Return how many steps are done, and how many are left to do."""
+    def _count_steps(self, running: Sequence[RunRecord]) -> int:
+        """Return how many steps are done."""
         trained = sum(run.step for run in running)
-        skipped = 0
         for kind, run in self._last.values():
             if kind in _COMPLETE:
                 trained += run.steps
-            # At this session's end a failed run is what it is: nothing of it is left to train.
             elif kind is EventKind.FAILED:
                 trained += run.step
-                skipped += run.steps - run.step
-        return trained, self._steps - trained - skipped
+        return trained
 
-    def _describe_time_left(self, trained: int, left: int) -> str:
-        """Return the time for the steps left at this session's speed, evaluations included."""
-        if self._begin is None:
-            self._begin = self._updated, trained
-        began, trained_before = self._begin
-        if trained <= trained_before or left <= 0:
-            return ""
-        speed = (trained - trained_before) / (self._updated - began)
-        return f"about {rough_duration(left / speed)} left"
+    def _seconds_left(self) -> float | None:
+        """Return the time left; None before a run of each kind has been measured."""
+        now = time.monotonic()
+        if self._estimate is None or now >= self._estimate.renewed_at:
+            # At this session's end a failed run is what it is: nothing of it is left to train.
+            failed = {run.identity for kind, run in self._last.values() if kind is EventKind.FAILED}
+            runs = [planned for planned in self._plan.runs if planned.run.identity not in failed]
+            plan = dataclasses.replace(self._plan, runs=runs)
+            seconds = estimate(plan, self._store, self._slots).seconds
+            took = time.monotonic() - now
+            pause = max(ESTIMATE_SECONDS, ESTIMATE_SHARE * took)
+            self._estimate = _Countdown(seconds, now, now + took + pause)
+        return self._estimate.at(now)
 
     def _describe_running(self, running: Sequence[RunRecord]) -> list[str]:
         """Return how far each run is, with its reward."""

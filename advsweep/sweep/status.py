@@ -15,6 +15,7 @@ from advsweep.names import COLLAPSED, STEP_SECONDS
 from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
 from advsweep.store.seeds import show_seed
+from advsweep.sweep.planning.stored import time_of_stored
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -36,11 +37,11 @@ class SweepStatus:
     Attributes:
         states: number of runs in each state, zeros included.
         trained, steps: how many steps the runs have done, and should do.
-        seconds_left: the time for what is left, without failed runs, at the speed of the running
-            ones; None if unknown.
+        seconds_left: the time for what running and waiting runs have left, evaluations included;
+            None if no run is trained, or a kind of work has not been measured yet.
         running: a row for each run that a process trains: the seconds since its process's last
             heartbeat, the speed over its newest steps without evaluations, and the seconds that
-            its remaining steps take at that speed; None if missing.
+            the run has left, evaluations included; None if missing.
         failures: the lost ones and the newest failures; each has an error.
         collapsed: ids of the finished runs whose policy collapsed in training.
         tuning: what was chosen for each arm of the sweep; None without a tuning.
@@ -81,6 +82,9 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
     times = seconds_per_step(store, running)
     done = store.runs.last_finished(Status.DONE, sweep, limit=states[Status.DONE])
     summaries = store.metrics.summaries(done)
+    ids = [run.id for run in running]
+    remaining = time_of_stored(store, sweep, running)
+    seconds_of = {} if remaining is None else dict(zip(ids, remaining.of_runs, strict=False))
     now = datetime.now(UTC)
     rows = []
     for run in running:
@@ -91,18 +95,17 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
                 **{key: getattr(run, key) for key in _SHOWN_FIELDS},
                 "heartbeat_age": age,
                 "steps_per_second": 1 / took if took else None,
-                "seconds_left": None if took is None else (run.steps - run.step) * took,
+                "seconds_left": seconds_of.get(run.id),
                 "stop_requested": run.stop_requested,
             }
         )
     counts = store.runs.count_steps(sweep)
-    speed = sum(1 / took for took in times.values() if took)
     return SweepStatus(
         runs=sum(states.values()),
         states=states,
         trained=counts.done,
         steps=counts.planned,
-        seconds_left=counts.left / speed if speed else None,
+        seconds_left=None if remaining is None else remaining.seconds,
         running=rows,
         failures=[*(replace(run, error=LOST_REASON) for run in lost), *failed][:failures],
         collapsed=sorted(i for i, values in summaries.items() if values.get(COLLAPSED)),

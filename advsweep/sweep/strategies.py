@@ -52,6 +52,8 @@ class Preview:
         tuning: how far its tuning is; None without one.
         warnings: warnings of the sweep that the stage's plan lacks.
         counts: numbers of runs of the stages, and the tuning, in JSON types.
+        later: the runs that come after the stage's and do not depend on them in number; None
+            without any.
     """
 
     stage: Stage
@@ -59,6 +61,7 @@ class Preview:
     tuning: TuningRecord | None = None
     warnings: Sequence[str] = ()
     counts: Mapping[str, Any] = field(default_factory=dict)
+    later: Plan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,7 @@ class TunedSweep(SweepStrategy):
                 "most_tuning_runs": tuning.first_runs + tuning.extra_runs,
                 "test_runs": len(self.plan.runs),
             },
+            later=None if record.is_complete else self.plan,
         )
 
     def execute(self, store: Store, train: Train, on_text: OnText) -> TrainedSweep:

@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from advsweep.backends.build import build_run
-from advsweep.backends.reporter import CountedProblem
+from advsweep.backends.reporter import CountedProblem, SilentReporter
 from advsweep.tasks.base import Completions, Split, Task
 
 
@@ -50,7 +50,7 @@ class KilledError(Exception):
 
 
 @dataclass
-class Recorder:
+class Recorder(SilentReporter):
     """Keeps what a backend reports; evaluates by sampling a few completions.
 
     Attributes:

@@ -17,11 +17,11 @@ from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.planning.words import check_words
 from advsweep.sweep.strategies import PlainSweep
-from advsweep.tasks.base import Problem
 from tests.cli.conftest import FAKE
 
 # Three runs that the finished sweep has, and three more, duplicates through an alias.
 MORE = ["estimator=grpo,dr_grpo,mean_grpo", "seed=0,1,2", *FAKE]
+UNKNOWN = "no estimate of the time before the first run of this kind on this machine"
 DONE = "Everything is done already; no steps left."
 
 
@@ -90,19 +90,22 @@ def test_a_table_is_for_people(invoke, planned):
     assert lines[-2].startswith("sweep sweep-")
     assert lines[-2].endswith(": 6 runs, 3 done, 3 missing")
     assert lines[-1].startswith("36 steps left, about ")
-    assert lines[-1].endswith(" with 2 side by side (by earlier runs)")
+    assert " with 2 side by side (as measured by " in lines[-1]
 
 
 def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
+    store = str(fake_folder / "advsweep.db")
     plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", "resources.gpus=0.5"])
-    preview = PlainSweep(plan).preview(None)
-    print_plan(preview, str(fake_folder / "advsweep.db"), 2, as_json=False)
+    print_plan(PlainSweep(plan).preview(None), store, 2, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == f"48 steps left; {UNKNOWN}"
+    plan = make_plan([*FAKE, "seed=3,4", "resources.gpus=0.5"])
+    print_plan(PlainSweep(plan).preview(None), store, 2, as_json=False)
     # Machines without GPUs say so.
     last = (
         capsys.readouterr().out.splitlines()[-1].replace(", for which this machine has no room", "")
     )
-    assert last.startswith("48 steps left, about ")
-    assert " GPU-hours with 2 side by side (by earlier runs); no time estimate for 2 runs" in last
+    assert last.startswith("24 steps left, about ")
+    assert " GPU-hours with 2 side by side (as measured by " in last
 
 
 def test_plans_and_warns_of_missing_resources(invoke):
@@ -133,7 +136,7 @@ def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
         # A header, the first 50, an empty line and two about all of them.
         assert len(lines) == 54
         assert done.stderr == "10 more not shown; --format json shows them.\n"
-        assert lines[-1] == "720 steps left; the time is known when the first run has finished"
+        assert lines[-1] == f"720 steps left; {UNKNOWN}"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,13 +178,9 @@ def test_the_first_line_says_what_is_trained_and_on_what(case):
 
 
 def test_hostile_title_is_one_printable_line(capsys, tmp_path):
-    task = SimpleNamespace(
-        title="x\x1b[2J\nFORGED",
-        name="dataset",
-        problems=lambda split: [Problem("0", "a problem", 0)],
-    )
     plan = make_plan(["seed=0", *FAKE], single=True)
-    object.__setattr__(plan.runs[0].run, "task", task)
+    task = plan.runs[0].run.task
+    object.__setattr__(task, "title", "x\x1b[2J\nFORGED")
     with open_store(str(tmp_path / "advsweep.db")) as store:
         plan.runs[0].run.backend.completion_tokens = lambda run: 1
         print_start(plan, store, 1)

@@ -48,8 +48,8 @@ def test_steps_that_a_retry_keeps_are_done(store, ids):
     store.leases.heartbeat(ids[0], step=3, stage="training")
     # Of 100 steps each, one run is done, one has done 3, and a failed one keeps none. Left are 97
     # and 100 each of the pending and the lost run; nothing of the failed one.
-    assert store.runs.count_steps("five") == StepCounts(done=103, planned=500, left=297)
-    assert store.runs.count_steps() == StepCounts(done=103, planned=600, left=397)
+    assert store.runs.count_steps("five") == StepCounts(done=103, planned=500)
+    assert store.runs.count_steps() == StepCounts(done=103, planned=600)
 
 
 def test_a_checkpoint_of_a_failed_run_is_kept(store, new_run, tmp_path):
@@ -59,7 +59,7 @@ def test_a_checkpoint_of_a_failed_run_is_kept(store, new_run, tmp_path):
         store.checkpoints.add(run_id, step, tmp_path / f"step-{step}")
     store.leases.heartbeat(run_id, step=47, stage="training")
     store.leases.finish(run_id, Status.FAILED, error="no reason")
-    assert store.runs.count_steps() == StepCounts(done=40, planned=100, left=0)
+    assert store.runs.count_steps() == StepCounts(done=40, planned=100)
 
 
 def test_last_finished_runs_come_first(store, ids, clock):

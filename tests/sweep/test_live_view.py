@@ -7,12 +7,14 @@ import os
 
 import pytest
 
+from advsweep.names import EVALUATION_SECONDS, TRAINING_SECONDS
 from advsweep.store import Owner
 from advsweep.sweep import live_view, screens
 from advsweep.sweep.events import EventKind, RunEvent, SweepProgress
 from advsweep.sweep.live_view import View
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.screens import LineScreen, TerminalScreen, screen_of
+from advsweep.sweep.worker.environment import describe_environment
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch
     monkeypatch.setenv("TERM", "xterm")
     pair, (first, second) = running
     stream = Terminal()
-    view = View(pair, store, screen_of(stream))
+    view = View(pair, store, 1, screen_of(stream))
     view.handle(RunEvent(EventKind.STARTED, first))
     view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.handle(RunEvent(EventKind.FAILED, second, "step 3:\x1b[1m no good"))
@@ -64,15 +66,17 @@ def test_the_last_line_of_a_terminal_is_written_anew(running, store, monkeypatch
     ],
 )
 def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, shown):
-    """From 6 of 40 steps to 12 in one second: the other 28 take 4.7 s."""
+    """After 12 of 40 steps, each of 1/6 s: the other 28 take 4.7 s."""
     pair, _ = running
+    store.metrics.set_summaries(1, {TRAINING_SECONDS: 1 / 6, EVALUATION_SECONDS: 0.0})
+    store.runs.set_environment(1, describe_environment())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(
         screens.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24))
     )
     stream, clock = Terminal(), [100.0]
     monkeypatch.setattr(live_view.time, "monotonic", lambda: clock[-1])
-    view = View(pair, store, screen_of(stream))
+    view = View(pair, store, 1, screen_of(stream))
     for step in (6, 12):
         clock.append(clock[-1] + 1)
         store.leases.heartbeat(1, step=step, stage="training")
@@ -85,7 +89,7 @@ def test_a_narrow_terminal_cuts_no_word(running, store, monkeypatch, columns, sh
 def test_lines_say_what_starts_fails_and_ends(running, store, monkeypatch):
     pair, (first, second) = running
     stream = io.StringIO()
-    view = View(pair, store, screen_of(stream))
+    view = View(pair, store, 1, screen_of(stream))
     view.handle(RunEvent(EventKind.STARTED, first))
     view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))

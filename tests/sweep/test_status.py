@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 
 from advsweep.cli.commands import status as status_command
-from advsweep.names import COLLAPSED
+from advsweep.names import COLLAPSED, EVALUATION_SECONDS, TRAINING_SECONDS
 from advsweep.store import Owner, Status
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.runs import schedule_runs
 from advsweep.sweep.status import LOST_REASON, read_status
+from advsweep.sweep.worker.environment import describe_environment
 from advsweep.sweep.worker.run import record_collapse
 
 
-def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store):
+def test_the_speed_is_that_of_the_newest_steps(plan, store):
     execute(plan("backend.fail_at=3"), store)
     [run] = store.runs.select()
     store.leases.claim(run.id, Owner.current())
@@ -27,7 +28,12 @@ def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store):
     store.leases.heartbeat(run.id, step=3, stage="training")
     [running] = read_status(store, failures=9).running
     assert running["steps_per_second"] == pytest.approx(2.5)
-    assert running["seconds_left"] == pytest.approx(6.8)
+    # Each of the 17 steps that are left takes .5 s with all that is around it; the evaluations
+    # after step 10 and at the end take 2 s each; the base is evaluated.
+    rates = {TRAINING_SECONDS: 0.5, EVALUATION_SECONDS: 2 / run.config["evaluation"]["n"]}
+    store.metrics.set_summaries(run.id, rates)
+    [running] = read_status(store, failures=9).running
+    assert running["seconds_left"] == pytest.approx(12.5)
     assert (running["step"], running["stage"], running["pid"]) == (
         3,
         "training",
@@ -86,6 +92,8 @@ def test_a_narrow_terminal_wraps_no_line_and_cuts_no_word(plan, store, monkeypat
     store.leases.finish(second, Status.FAILED, error="CUDA out of memory " * 6)
     store.metrics.record(first, [("time/update", step, 0.4) for step in range(1, 6)])
     store.leases.heartbeat(first, step=5, stage="training")
+    store.metrics.set_summaries(first, {TRAINING_SECONDS: 0.4, EVALUATION_SECONDS: 0.0})
+    store.runs.set_environment(first, describe_environment())
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     with contextlib.redirect_stdout(status_command._Screen()) as screen:

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 _PER_RUN = ("lr", "match", "match_reference", "temperature")
 
 
-# About what a step takes alone on one core, evaluations included.
-_STEP_SECONDS = 1e-3
-
-
 @dataclass(kw_only=True)
 class BanditBackend(BanditOptions, Backend):
     """Trains a table on a task whose answers are numbered behaviours.
@@ -63,9 +59,6 @@ class BanditBackend(BanditOptions, Backend):
         | Can.SELECTION
     )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
-
-    def rough_seconds(self, run: Run) -> float:
-        return run.steps * _STEP_SECONDS
 
     def check(self, run: Run) -> None:
         _parts(run)

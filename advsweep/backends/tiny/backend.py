@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
-# About what a rollout takes on one core, evaluations included, and each update with it.
-_ROLLOUT_SECONDS = 8e-5
-_UPDATE_SECONDS = 2e-5
-
-
 @dataclass(kw_only=True)
 class TinyBackend(TinyOptions, Backend):
     """Trains the tiny model on a task over a small alphabet.
@@ -55,10 +50,11 @@ class TinyBackend(TinyOptions, Backend):
         | Can.SELECTION
     )
 
-    def rough_seconds(self, run: Run) -> float:
-        rollouts = run.steps * run.prompts_per_step * run.drawn_size
-        updates = self.minibatches * self.inner_epochs
-        return rollouts * (_ROLLOUT_SECONDS + updates * _UPDATE_SECONDS)
+    def pretraining_left(self, run: Run) -> int:
+        from advsweep.backends.tiny import pretraining
+
+        model, task = _parts(run)
+        return 0 if pretraining.is_cached(model, task) else model.pretraining_steps
 
     def check(self, run: Run) -> None:
         model, _ = _parts(run)

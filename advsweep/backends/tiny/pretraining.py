@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,7 @@ from advsweep.backends.tiny.weights import (
     to_bytes,
     unflatten,
 )
+from advsweep.backends.work_clock import Work
 from advsweep.components import identity_of
 from advsweep.errors import CheckpointError, reason_of
 from advsweep.local_files import cache_folder
@@ -75,8 +78,8 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
         CheckpointError: the cache folder cannot be written.
     """
     key = base_key(model, task)
-    folder = cache_folder() / "base-models"
-    entry = Checkpoints(folder / key[:16], key)
+    folder = _folder()
+    entry = _entry(key)
     cached = _cached(entry, reporter)
     if cached is not None:
         return cached
@@ -87,7 +90,8 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
         while not lock.is_locked:
             # The lock of a process that was killed is free, so none waits endlessly.
             try:
-                lock.acquire()
+                with _doing(reporter, Work.WAITING):
+                    lock.acquire()
             except Timeout:
                 if reporter and not told:
                     reporter.log("another run is pretraining the base model; waiting for it")
@@ -104,11 +108,29 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
         if cached is not None:
             return cached
         entry.discard_unfinished()
-        weights = pretrain(model, task, reporter)
+        with _doing(reporter, Work.PRETRAINING, model.pretraining_steps):
+            weights = pretrain(model, task, reporter)
         entry.save(model.pretraining_steps, {_WEIGHTS: to_bytes(weights)})
     finally:
         lock.release()
     return weights
+
+
+def is_cached(model: TinyModel, task: SymbolTask) -> bool:
+    """Return whether the cache has the base weights, sound or not."""
+    return bool(_entry(base_key(model, task)).steps())
+
+
+def _entry(key: str) -> Checkpoints:
+    return Checkpoints(_folder() / key[:16], key)
+
+
+def _folder() -> Path:
+    return cache_folder() / "base-models"
+
+
+def _doing(reporter: Reporter | None, work: Work, units: float = 0) -> AbstractContextManager[None]:
+    return nullcontext() if reporter is None else reporter.doing(work, units)
 
 
 def _cached(entry: Checkpoints, reporter: Reporter | None) -> Weights | None:

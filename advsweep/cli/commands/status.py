@@ -63,8 +63,9 @@ def status(
     """Show how many runs are done, running or failed, and why.
 
     Prints the number of runs per status, the running runs with their step, the errors of the
-    ten newest failures, and who has which GPUs and cores of this machine. Speed and time left
-    count training steps only, without evaluations. Jobs of Slurm are listed by squeue.
+    ten newest failures, and who has which GPUs and cores of this machine. Speed counts training
+    steps only; the time left has evaluations, starts and base models too, as earlier runs have
+    measured them. Jobs of Slurm are listed by squeue.
     """
     if watch and not sys.stdout.isatty():
         raise ConfigError("--watch: expected a terminal, got none; omit --watch")

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.backends.build import calibration_of, reference_run
+from advsweep.backends.work_clock import Work
 from advsweep.errors import LeaseLostError, TrainingError, counted
 from advsweep.names import CHANGE_NORM, MATCH_FACTOR
 from advsweep.store import Failure, Owner, Status
@@ -223,7 +224,9 @@ def _try_factors(
         assert search.factor is not None
         trials.append(replace(search.run, learning_rate_scale=search.factor))
     progress = partial(reporter.progress, "calibrating", total=trials[0].steps)
-    norms = trials[0].backend.change_norms(trials, reporter, progress)
+    # They train like runs, and are estimated like their steps.
+    with reporter.doing(Work.TRAINING, len(trials) * trials[0].steps):
+        norms = trials[0].backend.change_norms(trials, reporter, progress)
     for search, trial, norm in zip(searches, trials, norms, strict=True):
         if isinstance(norm, TrainingError):
             moved = math.inf  # a rate at which the training breaks is too large

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import json
 import os
 import platform
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import advsweep
 from advsweep.components import Plain
@@ -22,6 +23,7 @@ from advsweep.printable import redacted_arguments
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.backends.work_clock import WorkClock
     from advsweep.store import NewRun, Store
 
 # The environment variable with the user's command, without secrets, for workers.
@@ -35,6 +37,23 @@ RUN_SECONDS = "time/run"
 PEAK_MEMORY = "memory/peak"
 
 _PACKAGES = ("torch", "numpy", "scipy", "sqlalchemy", "hydra-core", "transformers", "trl")
+
+
+def kind_of_machine(environment: Mapping[str, Any] | None = None) -> str:
+    """Return what decides how fast runs on processors are: their kind and number.
+
+    Args:
+        environment: that of a run; None: of this machine.
+    """
+    if environment is None:
+        environment = {
+            PROCESSOR: processor_facts(),
+            "cpu": processor_name(),
+            "cores": os.cpu_count(),
+        }
+    processor = environment.get(PROCESSOR) or {}
+    facts = {key: value for key, value in processor.items() if key != VECTOR_CAPABILITY}
+    return json.dumps([environment.get("cpu"), environment.get("cores"), facts], sort_keys=True)
 
 
 def describe_environment() -> Plain:
@@ -108,9 +127,13 @@ class ProcessCosts:
 
     Runs that are trained together share the time equally while they are in the process, so that
     their times add up to the time of the process. Each counts the memory of the whole process.
+
+    Attributes:
+        clock: what the time is spent on.
     """
 
-    def __init__(self, run_ids: Iterable[int]) -> None:
+    def __init__(self, run_ids: Iterable[int], clock: WorkClock) -> None:
+        self.clock = clock
         # The process may have had other runs, whose peak does not count: Linux forgets it.
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
@@ -135,6 +158,7 @@ class ProcessCosts:
             {
                 RUN_SECONDS: earlier.get(RUN_SECONDS, 0.0) + seconds,
                 PEAK_MEMORY: max(earlier.get(PEAK_MEMORY, 0.0), *map(float, _peaks())),
+                **self.clock.summaries(),
             },
         )
 

@@ -23,6 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
+import psutil
+
+from advsweep.backends.work_clock import WorkClock
 from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError, StoreUnavailableError
 from advsweep.local_files import open_private
@@ -78,7 +81,12 @@ def main() -> int:
         job = json.loads(line)
         _print_into(job["log"])
         parent = job["parent"]
-        starter = Starter(pid=parent, holder=Owner.of(parent), is_pulled=job["is_pulled"])
+        starter = Starter(
+            pid=parent,
+            holder=Owner.of(parent),
+            is_pulled=job["is_pulled"],
+            boot=_seconds_since_birth() if store is None else None,
+        )
         try:
             if store is None:
                 store = open_store(create=False, patience=store_patience(), wait=True)
@@ -92,6 +100,12 @@ def main() -> int:
             return code
         os.write(results, b"%d\n" % code)
     return code
+
+
+def _seconds_since_birth() -> float:
+    """Return how long this process has lasted; its imports take seconds."""
+    born: float = psutil.Process().create_time()
+    return max(0.0, time.time() - born)
 
 
 def _take_input() -> BinaryIO:
@@ -123,11 +137,13 @@ class Starter:
         pid: the process ends when this is no longer its parent; None: never.
         holder: a process that may have claimed the runs for this one.
         is_pulled: as in `Job`.
+        boot: seconds that this process has lasted, if these are its first runs; else None.
     """
 
     pid: int | None = None
     holder: Owner | None = None
     is_pulled: bool = False
+    boot: float | None = None
 
 
 def work_on(
@@ -151,7 +167,7 @@ def work_on(
     """
     starter = starter or Starter()
     parent_pid = starter.pid
-    costs = ProcessCosts(run_ids)
+    costs = ProcessCosts(run_ids, WorkClock(len(run_ids), starter.boot))
     stop = StopRequest()
     with stop.installed():
         # Claimed here and not by the parent alone: the lease names the process that writes.
@@ -212,7 +228,7 @@ def _evaluate(
     """Evaluate a completed run without a lease: nothing of its training is written."""
     try:
         with Heartbeat(store, (), stop, parent_pid), stop.interruptible():
-            evaluate_missing(record, make_evaluators(store, record, evaluations))
+            evaluate_missing(record, make_evaluators(store, record, evaluations, WorkClock()))
     except BaseException as error:  # noqa: BLE001 - no run may end a sweep, whatever it raises
         end = end_of(error)
         end.log()

@@ -6,11 +6,12 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.backends.reporter import evaluation_stage
+from advsweep.backends.work_clock import Work
 from advsweep.errors import StoreUnavailableError
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.names import ACR, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
@@ -30,6 +31,9 @@ WRITES_PER_SECOND = 32
 
 # Interval between two tries to write to a store that is away; each try may take seconds.
 AWAY_SECONDS = 30.0
+
+# Interval at which a run records what its work takes.
+MEASURED_SECONDS = 5.0
 
 # Lines that a whole training writes to its log, evaluations excluded.
 LOG_LINES = 20
@@ -64,6 +68,8 @@ class StoreReporter:
         *,
         runs_in_process: int = 1,
     ) -> None:
+        self._clock = evaluator.clock
+        self._measured = time.monotonic()
         self._store = store
         self._evaluator = evaluator
         self._run = evaluator.run
@@ -87,6 +93,7 @@ class StoreReporter:
         self._stop.protect()
         # Programs apart from advsweep may log an earlier step once more.
         self.step = max(self.step, step)
+        self._clock.count(Work.TRAINING, 1)
         self._points += [(name, step, float(value)) for name, value in values.items()]
         if step % max(1, self._run.steps // LOG_LINES) == 0 or step == self._run.steps:
             numbers = [f"{label} {values[n]:.3f}" for n, label in _LOGGED.items() if n in values]
@@ -193,6 +200,9 @@ class StoreReporter:
             with suppress(StoreUnavailableError), self._store.patience.suspended():
                 self._store.leases.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
 
+    def doing(self, work: Work, units: float = 0) -> AbstractContextManager[None]:
+        return self._clock.doing(work, units)
+
     def flush(self) -> None:
         """Writes the waiting points; the store then has everything that was reported.
 
@@ -206,10 +216,15 @@ class StoreReporter:
         self._store.metrics.record(self._run_id, self._points, step=self.step, stage=stage)
         self._points = []
         self._flushed = time.monotonic()
+        if self._flushed - self._measured >= MEASURED_SECONDS:
+            # Not at the end alone: others of the sweep are estimated by its first run.
+            self._measured = self._flushed
+            self._store.metrics.set_summaries(self._run_id, self._clock.summaries())
 
     def _position(self, step: int) -> None:
         """Deletes the points of an earlier process past the step that this one starts from."""
         # Not when the process starts: only the backend knows which checkpoint was sound.
         if not self._positioned:
             self._positioned = True
+            self._clock.begin(Work.TRAINING)
             self._store.metrics.truncate(self._run_id, after_step=step)

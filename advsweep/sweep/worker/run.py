@@ -29,6 +29,7 @@ from advsweep.sweep.worker.environment import describe_environment
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run, StackMember
+    from advsweep.backends.work_clock import WorkClock
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.stop_request import StopRequest
@@ -79,9 +80,13 @@ def describe_code(run: Run) -> Plain:
 
 
 def make_evaluators(
-    store: Store, record: RunRecord, evaluations: Sequence[Plain]
+    store: Store, record: RunRecord, evaluations: Sequence[Plain], clock: WorkClock
 ) -> list[Evaluator]:
-    """Build a run and an evaluator per evaluation setting; its own setting if none is given."""
+    """Build a run and an evaluator per evaluation setting; its own setting if none is given.
+
+    Args:
+        clock: measures the evaluations.
+    """
     # Imported here, under supervision: this takes seconds, and may fail with the run's parts.
     from advsweep.backends.build import build_run
     from advsweep.evaluation.run_evaluator import Evaluator
@@ -91,7 +96,7 @@ def make_evaluators(
     # Here too, where programs would run: the config may come from a store of somebody else.
     runs[0].task.check_consent()
     runs[0].backend.check_consent()
-    return [Evaluator(store, run, record.id, record.attempt) for run in runs]
+    return [Evaluator(store, run, record.id, record.attempt, clock) for run in runs]
 
 
 def evaluate_missing(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:
@@ -251,6 +256,7 @@ class WorkerRun:
             StoreError: the folder belongs to another run.
         """
         from advsweep.backends.base import StackMember
+        from advsweep.backends.work_clock import Work
         from advsweep.sweep.early_stopping import StoppingCheck
         from advsweep.sweep.worker.reporter import StoreReporter
 
@@ -260,7 +266,7 @@ class WorkerRun:
         # Building takes seconds, in which there is nothing to save: a request ends it at once.
         with self.stop.interruptible():
             try:
-                self._evaluators = make_evaluators(store, record, evaluations)
+                self._evaluators = make_evaluators(store, record, evaluations, self._costs.clock)
             except Exception:
                 store.runs.set_environment(record.id, describe_environment())
                 raise
@@ -292,6 +298,9 @@ class WorkerRun:
             run.steps,
             run.identity[:12],
         )
+        if run.backend.external:
+            # Its program reports whenever it likes, also all steps at its end.
+            self._costs.clock.begin(Work.TRAINING)
         check = None if record.stopping is None else StoppingCheck(store, record)
         self._reporter = StoreReporter(
             store, evaluator, self.stop, check, runs_in_process=runs_in_process

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from advsweep.backends.models import PretrainingSeed, TinyModel
+from advsweep.backends.reporter import SilentReporter
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.pretraining import (
     PretrainingStoppedError,
@@ -37,7 +38,7 @@ RECIPE = {
 }
 
 
-class Listener:
+class Listener(SilentReporter):
     """A reporter that keeps lines and progress, and asks to stop when told to."""
 
     def __init__(self, *, stop=False):

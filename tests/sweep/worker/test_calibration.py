@@ -11,6 +11,7 @@ import pytest
 
 from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.build import build_run, calibration_of, reference_run
+from advsweep.backends.reporter import SilentReporter
 from advsweep.errors import TrainingError
 from advsweep.names import CHANGE_NORM, MATCH_FACTOR
 from advsweep.report.data.runs import read_runs
@@ -48,15 +49,7 @@ def bandit():
     return make
 
 
-class Nobody:
-    """Takes reports that no test reads."""
-
-    def log(self, message): ...
-
-    def progress(self, stage, done, total): ...
-
-
-NOBODY: Any = Nobody()
+NOBODY: Any = SilentReporter()
 
 
 def work(store, plan):

@@ -10,6 +10,7 @@ from typing import ClassVar
 import advsweep_fake as fake
 import pytest
 
+from advsweep.backends.work_clock import WorkClock
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
 from advsweep.store.leases import Leases
@@ -275,8 +276,9 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(plan, store, al
 
 
 def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch):
+    clock = WorkClock(2)
     times = iter([100.0, 110.0, 130.0])
     monkeypatch.setattr(environment.time, "monotonic", lambda: next(times))
-    shared = ProcessCosts([1, 2])
+    shared = ProcessCosts([1, 2], clock)
     assert shared.leave(1) == 5.0  # half of ten seconds
     assert shared.leave(2) == 25.0  # and all of the twenty after them
