@@ -1,6 +1,6 @@
 """advsweep: compare advantage estimators for RLVR on equal terms.
 
-`sweep` trains, and the other functions read a store into pandas frames (docs/python.md).
+`sweep` and `judge` train, and the other functions read a store into pandas frames (docs/python.md).
 Importing `advsweep` alone imports none of them, and neither torch, pandas nor SQLAlchemy.
 """
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from advsweep.api import sweep
+    from advsweep.judging.api import judge
     from advsweep.report.api import (
         load_evaluations,
         load_metrics,
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__",
+    "judge",
     "load_evaluations",
     "load_metrics",
     "load_problems",
@@ -41,6 +43,8 @@ def __getattr__(name: str) -> Any:
     if name in ("report", "sweep"):
         # The packages of these names are callable.
         return import_module(f"advsweep.{name}")
+    if name == "judge":
+        return import_module("advsweep.judging.api").judge
     if name in __all__:
         return getattr(import_module("advsweep.report.api"), name)
     raise AttributeError(f"module 'advsweep' has no attribute {name!r}")

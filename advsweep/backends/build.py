@@ -297,9 +297,12 @@ def _check_needs(run: Run) -> None:
         return
     giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
     remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
+    code = run.estimator.named_code
+    place = "" if code is None else f"{code.where}: "
     raise ConfigError(
-        f"estimator: '{run.estimator.name}' needs {', '.join(sorted(missing))}, which backend "
-        f"'{run.backend.name}' with rollout policy '{run.rollout.name}' does not give{remedy}"
+        f"{place}estimator: '{run.estimator.name}' needs {', '.join(sorted(missing))}, which "
+        f"backend '{run.backend.name}' with rollout policy '{run.rollout.name}' does not give"
+        f"{remedy}"
     )
 
 

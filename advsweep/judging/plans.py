@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advsweep.backends.build import name_of
 from advsweep.config.space import SEED, Assignment
 from advsweep.errors import ConfigError
 from advsweep.judging.ideas import PREFIX, Idea
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 RATE = "optimizer.lr"
 
+# The most seeds in a setting of the user's, whose runs may take hours.
+_OWN_SEEDS = 6
+
 # The parts of a run's config that tell whether two judges are of the same idea in the same setting.
 _OF_IDEA = ("estimator", "objective", "rollout", "backend", "steps", "group_size")
 
@@ -40,14 +44,15 @@ class Setting:
     Attributes:
         name: such as `middle`; a part of the names of sweeps.
         overrides: of the present command line, or the caller's own, the sweep file first.
-        baseline_rate: RLOO's learning rate.
+        baseline_rate: RLOO's learning rate; None: both have that of the sweep file, and nothing is
+            tuned.
         is_listed: whether the leaderboard has results in this setting.
         config_dirs: folders of the user's own config groups.
     """
 
     name: str
     overrides: Sequence[str]
-    baseline_rate: float
+    baseline_rate: float | None
     is_listed: bool
     config_dirs: Sequence[Path] = ()
 
@@ -69,26 +74,44 @@ def range_setting(
     )
 
 
+def own_setting(
+    file: str, overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
+) -> Setting:
+    """Return the setting of a sweep file of the user's, at whose learning rate all are trained.
+
+    Args:
+        file: of the present command line, or the caller's own.
+    """
+    race = f"sweep.race={{margin:0.02,alpha:0.01,most:{_OWN_SEEDS},give_up:false}}"
+    return Setting(
+        name=Path(file).stem,
+        overrides=[file, race, *overrides],
+        baseline_rate=None,
+        is_listed=False,
+        config_dirs=config_dirs,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class JudgePlans:
     """The stages of a judge.
 
     Attributes:
         name: of its sweep; the tuning's has a suffix.
-        tuning: the idea at several rates on other bases.
+        tuning: the idea at several rates on other bases; None in a setting without it.
     """
 
     idea: Idea
     setting: Setting
     name: str
-    tuning: Tuning
+    tuning: Tuning | None
 
-    def race(self, rate: float, record: TuningRecord | None) -> Plan:
+    def race(self, rate: float | None, record: TuningRecord | None = None) -> Plan:
         """Plan the idea beside RLOO.
 
         Args:
-            rate: the idea's learning rate.
-            record: the tuning that chose it; None before that is over, for an estimate.
+            rate: the idea's learning rate; None: that of the sweep file.
+            record: the tuning that chose it.
         """
 
         def at_rates(listed: Sequence[Assignment]) -> list[Assignment]:
@@ -117,11 +140,11 @@ class JudgePlans:
         plan = self._plan(repeated, "sweep.controls=[aa]")
         return replace(plan, spec=raced.spec, race=None)
 
-    def _at_rate(self, point: Assignment, rate: float) -> Assignment:
+    def _at_rate(self, point: Assignment, rate: float | None) -> Assignment:
         if point["estimator"] == BASELINE:
-            return {**point, RATE: self.setting.baseline_rate}
+            return _with_rate(point, self.setting.baseline_rate)
         options = {f"{PREFIX}{key}": value for key, value in self.idea.options.items()}
-        return {**point, **options, RATE: rate}
+        return _with_rate({**point, **options}, rate)
 
     def _plan(self, change: Change, *overrides: str) -> Plan:
         return make_plan(
@@ -130,6 +153,10 @@ class JudgePlans:
             name=self.name,
             change=change,
         )
+
+
+def _with_rate(point: Assignment, rate: float | None) -> Assignment:
+    return point if rate is None else {**point, RATE: rate}
 
 
 def plan_judge(idea: Idea, setting: Setting, is_free: Callable[[str, str], bool]) -> JudgePlans:
@@ -142,22 +169,28 @@ def plan_judge(idea: Idea, setting: Setting, is_free: Callable[[str, str], bool]
     Raises:
         ConfigError: the idea cannot be trained in this setting. Nothing was started.
     """
-    options = [f"{PREFIX}{key}={_written(value)}" for key, value in idea.options.items()]
-    texts = [*setting.overrides, "sweep.race=null", f"estimator={idea.name}", *options]
     first = f"judge-{idea.name}-{setting.name}"
-    tuning = plan_tuning(texts, config_dirs=setting.config_dirs, name=first)
-    if tuning is None:
-        raise ConfigError(
-            f"{setting.overrides[0]}: expected a sweep file with `tune`, in which the idea finds "
-            "its learning rate, got none"
-        )
-    signature = signature_of(tuning.test.runs[0].config)
+    plans = _plan_judge(idea, setting, first)
+    tuning = plans.tuning
+    runs = plans.race(None).runs if tuning is None else tuning.test.runs
+    signature = signature_of(runs[-1].config)
     numbered = (f"{first}-{number}" for number in itertools.count(2))
     names = itertools.chain([first], numbered)
     name = next(each for each in names if is_free(each, signature))
-    if name != first:
+    return plans if name == first else _plan_judge(idea, setting, name)
+
+
+def _plan_judge(idea: Idea, setting: Setting, name: str) -> JudgePlans:
+    tuning = None
+    if setting.baseline_rate is not None:
+        options = [f"{PREFIX}{key}={_written(value)}" for key, value in idea.options.items()]
+        texts = [*setting.overrides, "sweep.race=null", f"estimator={idea.name}", *options]
         tuning = plan_tuning(texts, config_dirs=setting.config_dirs, name=name)
-        assert tuning is not None
+        if tuning is None:
+            raise ConfigError(
+                f"{setting.overrides[0]}: expected a sweep file with `tune`, in which the idea "
+                "finds its learning rate, got none"
+            )
     return JudgePlans(idea=idea, setting=setting, name=name, tuning=tuning)
 
 
@@ -172,20 +205,19 @@ def signature_of(config: Mapping[str, Any]) -> str:
 
 
 def has_room(store: Store | None, name: str, signature: str) -> bool:
-    """Tell whether a sweep of a name has no tuning runs but those of an idea.
+    """Tell whether a sweep of a name has no runs but those of an idea, and of RLOO.
 
     Args:
         store: None if it does not exist yet.
         signature: as `signature_of` returns it.
     """
-    tuned = _tuning_runs(store, name)
-    return all(signature_of(run.config) == signature for run in tuned)
+    return all(signature_of(run.config) == signature for run in _runs_of_idea(store, name))
 
 
-def _tuning_runs(store: Store | None, name: str) -> list[RunRecord]:
+def _runs_of_idea(store: Store | None, name: str) -> list[RunRecord]:
     if store is None:
         return []
-    sweep = f"{name}-tuning"
-    if not any(each.name == sweep for each in store.sweeps.select()):
-        return []
-    return list(store.runs.select(sweep=sweep, newest_first=False))
+    wanted = {name, f"{name}-tuning"}
+    known = [sweep.name for sweep in store.sweeps.select() if sweep.name in wanted]
+    runs = [run for sweep in known for run in store.runs.select(sweep=sweep)]
+    return [run for run in runs if name_of(run.config.get("estimator")) != BASELINE]

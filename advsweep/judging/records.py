@@ -1,4 +1,4 @@
-"""What a judge found, in JSON types."""
+"""What a judge found, in JSON types: the document of `advsweep judge --format json`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from advsweep.judging.ideas import Examination, Idea
-from advsweep.judging.sentences import Judged
-
-# Of the document that `--format json` prints.
-VERSION = 1
+from advsweep.judging.plans import Setting
+from advsweep.judging.verdict import Verdict
 
 
-def plain_examination(idea: Idea, examination: Examination) -> dict[str, Any]:
-    """Return what an idea is without a training."""
+def plain_judge(idea: Idea, setting: Setting, examination: Examination) -> dict[str, Any]:
+    """Return what an idea is without a training; what is not known then is null."""
     code = idea.estimator.named_code
     return {
-        "version": VERSION,
         "idea": idea.label,
         "place": None if code is None else code.where,
         "checks": [asdict(each) for each in examination.properties],
@@ -28,19 +25,18 @@ def plain_examination(idea: Idea, examination: Examination) -> dict[str, Any]:
             for each in examination.relatives
         ],
         "is_baseline": examination.is_baseline,
+        "setting": {"name": setting.name, "overrides": list(setting.overrides)},
+        "plan": None,
+        "sweep": None,
+        "store": None,
+        "verdict": None,
     }
 
 
-def plain_judged(judged: Judged, sentences: Sequence[str]) -> dict[str, Any]:
-    """Return an idea with the verdict on it.
+def plain_verdict(verdict: Verdict, sentences: Sequence[str]) -> dict[str, Any]:
+    """Return a verdict with its numbers.
 
     Args:
         sentences: the verdict for people.
     """
-    setting = judged.setting
-    return {
-        **plain_examination(judged.idea, judged.examination),
-        "setting": {"name": setting.name, "overrides": list(setting.overrides)},
-        "sweep": judged.sweep or None,
-        "verdict": {**asdict(judged.verdict), "sentences": list(sentences)},
-    }
+    return {**asdict(verdict), "sentences": list(sentences)}

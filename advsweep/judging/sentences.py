@@ -126,13 +126,11 @@ def describe_verdict(judged: Judged) -> list[str]:
 def _describe_failure(judged: Judged) -> Iterator[str]:
     verdict = judged.verdict
     where = f"on {judged.setting.name} prompts"
-    if verdict.rate is None:
+    if not verdict.seeds:
         yield f"{judged.idea.label}: failed {where}. At none of its learning rates did it train."
     else:
-        yield (
-            f"{judged.idea.label}: failed {where}. All {verdict.seeds} runs at the rate "
-            f"{verdict.rate:g}, which its tuning chose, failed."
-        )
+        at = "" if verdict.rate is None else f" at the rate {verdict.rate:g}, which it chose,"
+        yield f"{judged.idea.label}: failed {where}. All {verdict.seeds} runs{at} failed."
     if verdict.failures:
         yield f"Why: {first_of(list(verdict.failures), 2)}."
 
@@ -185,8 +183,9 @@ def _describe_matched(verdict: Verdict) -> Iterator[str]:
             "evaluations."
         )
         return
+    headers = {row.column: row.header for row in verdict.outcomes}
     parts = [
-        f"{each.outcome} {_signed(each.difference, each.low, each.high)}"
+        f"{headers.get(each.outcome, each.outcome)} {_signed(each.difference, each.low, each.high)}"
         + (f" ({counted(each.n, 'seed')})" if each.n < verdict.seeds else "")
         for each in verdict.matched
     ]
@@ -195,6 +194,11 @@ def _describe_matched(verdict: Verdict) -> Iterator[str]:
 
 
 def _describe_rates(verdict: Verdict) -> str:
+    if verdict.rate is None:
+        return (
+            "Learning rates: both have that of the sweep file, and nothing was tuned, so that a "
+            "difference may be one of rates."
+        )
     edge = ""
     if verdict.is_at_edge:
         edge = ", an edge of the grid: another one may be better"
@@ -222,9 +226,13 @@ def describe_place(outcome: OutcomeRow, listed: Iterable[ListedArm]) -> str:
         ends.append(f"above {below[-1][1]} ({_signed_number(below[-1][0])})")
     return (
         f"Among the leaderboard's {len(differences)} arms (differences to {BASELINE} of eight "
-        f"other seeds): place {len(above) + 1}, {' and '.join(ends)}; {inside} of them lie within "
-        "its interval, and are not told from it."
+        f"other seeds): place {len(above) + 1}, {' and '.join(ends)}; {_are_within(inside)} within "
+        "its interval, and cannot be told from it so."
     )
+
+
+def _are_within(arms: int) -> str:
+    return "one of them is" if arms == 1 else f"{arms or 'none'} of them are"
 
 
 def _describe_limits(judged: Judged) -> Iterator[str]:
@@ -264,11 +272,13 @@ def describe_table(judged: Judged) -> list[str]:
             f"{show_measured(row.to_baseline):<24}{repetition}".rstrip()
         )
     n = outcomes[0].to_baseline.n
-    lines.append(
-        f"means over {counted(n, 'seed')}, 95 % intervals; *: p adj at most .05 "
-        f"(as `advsweep report`)"
-    )
-    return lines
+    note = f"means over {counted(n, 'seed')}, 95 % intervals; *: p adj at most .05"
+    if judged.verdict.early is not None:
+        note += (
+            ". The race chose the number of seeds, for which these intervals are a little too "
+            "narrow; the one above holds"
+        )
+    return [*lines, *wrap(note)]
 
 
 def show_measured(measured: Measured) -> str:

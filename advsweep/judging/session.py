@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from advsweep.judging.ideas import Examination, Idea, examine, read_idea
 from advsweep.judging.plans import JudgePlans, Setting, has_room, plan_judge
-from advsweep.judging.records import plain_judged
+from advsweep.judging.records import plain_judge, plain_verdict
 from advsweep.judging.sentences import (
     Judged,
     describe_examination,
@@ -24,7 +24,14 @@ from advsweep.judging.verdict import Verdict, VerdictKind, reach_verdict
 from advsweep.local_files import cache_folder
 from advsweep.report.tables.types import Report
 from advsweep.store import Store
-from advsweep.sweep.strategies import OnText, Train
+from advsweep.sweep.events import SweepResult
+from advsweep.sweep.live_view import live_view
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.screens import Screen
+from advsweep.sweep.strategies import OnText, Stage, Train
+from advsweep.sweep.watch import watch_events
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +51,14 @@ class Candidate:
         """Return the checks, the masses and the relatives in lines."""
         return joined(describe_examination(self.idea, self.examination))
 
+    def plain(self, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return it in JSON types.
+
+        Args:
+            plan: what is left to train, for a dry run.
+        """
+        return {**plain_judge(self.idea, self.setting, self.examination), "plan": plan}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
@@ -52,10 +67,12 @@ class Judgement:
     Attributes:
         judged: the idea with the verdict on it.
         report: what the verdict rests on, as `advsweep report` makes it; None without a training.
+        store: the path or URL of the store that has its runs; empty without a training.
     """
 
     judged: Judged
     report: Report | None = None
+    store: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -80,7 +97,13 @@ class Judgement:
 
     def plain(self) -> dict[str, Any]:
         """Return all of it in JSON types."""
-        return plain_judged(self.judged, self.sentences)
+        judged = self.judged
+        return {
+            **plain_judge(judged.idea, judged.setting, judged.examination),
+            "sweep": judged.sweep or None,
+            "store": self.store or None,
+            "verdict": plain_verdict(self.verdict, self.sentences),
+        }
 
 
 def consider(word: str, options: Sequence[str], setting: Setting) -> Candidate:
@@ -118,6 +141,61 @@ def settle(candidate: Candidate) -> Judgement:
     return Judgement(judged=judged)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """Where and how an idea is trained.
+
+    Attributes:
+        jobs: how many runs are trained at once; None: one for each core.
+        say: receives what happens, a line each.
+        screen: shows the progress; None: stderr.
+    """
+
+    store: Store
+    jobs: int | None
+    say: OnText
+    screen: Screen | None = None
+
+    def judge(self, candidate: Candidate) -> tuple[Judgement | None, int]:
+        """Train what is missing and reach a verdict.
+
+        Returns:
+            The judgement, None if the user stopped it, and the exit code of the command.
+
+        Raises:
+            ConfigError: this machine cannot train it.
+            ReportError: the runs cannot be compared.
+        """
+        plans = plans_in(candidate, self.store)
+        first_plan(plans).check()
+        self.say(f"sweep {plans.name}, kept in {self.store.name}")
+        trained = train(plans, self.store, slots_of(plans, self.jobs), self._train, self.say)
+        if not trained.is_complete:
+            self.say(f"stopped; {plans.name} goes on where it was with the same command")
+            return None, trained.exit_code
+        return judge_trained(candidate, plans, self.store, trained), trained.exit_code
+
+    def _train(self, stage: Stage) -> SweepResult:
+        if stage.text:
+            self.say(stage.text)
+        plan = stage.plan
+        with (
+            live_view(plan, self.store, plan.executor.slots(self.jobs), self.screen) as show,
+            watch_events(plan, self.store, show, self.say) as on_event,
+        ):
+            return execute(plan, self.store, self.jobs, on_event, policy=Policy(retries=1))
+
+
+def slots_of(plans: JudgePlans, jobs: int | None) -> int:
+    """Return how many runs are trained side by side."""
+    return first_plan(plans).executor.slots(jobs)
+
+
+def first_plan(plans: JudgePlans) -> Plan:
+    """Return the plan of the runs that are trained first."""
+    return plans.race(None) if plans.tuning is None else plans.tuning.test
+
+
 def train(
     plans: JudgePlans, store: Store, slots: int, train_stage: Train, on_text: OnText
 ) -> TrainedJudge:
@@ -147,7 +225,7 @@ def judge_trained(
         verdict=verdict,
         sweep=plans.name,
     )
-    return Judgement(judged=judged, report=report)
+    return Judgement(judged=judged, report=report, store=store.name)
 
 
 def store_for(url: str | None) -> str:

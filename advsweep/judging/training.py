@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 
 from advsweep.errors import counted, rough_duration
 from advsweep.judging.leaderboard import BASELINE
@@ -12,10 +12,10 @@ from advsweep.store import Store
 from advsweep.store.races import RaceRecord
 from advsweep.store.tuning_records import TuningRecord
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.planning.eta import TimeEstimate, estimate
+from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.strategies import OnText, RacedSweep, Stage, Train
-from advsweep.sweep.tuning import execute_tuning
+from advsweep.sweep.tuning import Tuning, execute_tuning
 
 _STAGES = 3
 
@@ -25,7 +25,7 @@ class TrainedJudge:
     """What came of the trainings of a judge.
 
     Attributes:
-        tuning: the idea's rates.
+        tuning: the idea's rates; None in a setting without a tuning.
         raced: the plan of the race; None if the idea has no rate, or the judge was interrupted
             before it.
         race: how the race stands; None likewise.
@@ -34,7 +34,7 @@ class TrainedJudge:
         exit_code: 130 where the user stopped it.
     """
 
-    tuning: TuningRecord
+    tuning: TuningRecord | None = None
     raced: Plan | None = None
     race: RaceRecord | None = None
     failures: dict[int, str] = field(default_factory=dict)
@@ -55,60 +55,66 @@ class JudgeTraining:
     slots: int
     train: Train
     on_text: OnText
+    _failures: dict[int, str] = field(default_factory=dict, init=False)
 
     def execute(self) -> TrainedJudge:
         """Train what is missing: the tuning, the race, RLOO's A/A."""
-        idea = self.plans.idea.label
-        self._announce(1, f"{idea} at {len(self.plans.tuning.tune.values)} learning rates")
-        failures: dict[int, str] = {}
+        tuning = self.plans.tuning
+        return self._race() if tuning is None else self._tune(tuning)
 
-        def train_tuning(plan: Plan) -> SweepResult:
-            result = self.train(Stage(plan=plan))
-            failures.update(result.failed)
-            return result
-
-        record, result = execute_tuning(self.plans.tuning, self.store, train_tuning)
+    def _tune(self, tuning: Tuning) -> TrainedJudge:
+        self._announce(1, f"{self.plans.idea.label} at {len(tuning.tune.values)} learning rates")
+        record, result = execute_tuning(tuning, self.store, self._train)
         if result is not None and result.is_cut_short:
-            return _cut_short(record, result, failures)
-        chosen = record.arms[0].chosen
+            return self._cut_short(result, record)
         self.on_text(record.text)
-        if chosen is None:
-            return TrainedJudge(tuning=record, failures=failures, exit_code=1)
+        if record.arms[0].chosen is None:
+            return TrainedJudge(tuning=record, failures=self._failures, exit_code=1)
         self._warn_of_change()
-        return self._race(record, chosen, failures)
+        return self._race(record)
 
-    def _race(self, record: TuningRecord, chosen: float, failures: dict[int, str]) -> TrainedJudge:
-        plan = self.plans.race(chosen, record)
+    def _train(self, plan: Plan) -> SweepResult:
+        result = self.train(Stage(plan=plan))
+        self._failures.update(result.failed)
+        return result
+
+    def _race(self, record: TuningRecord | None = None) -> TrainedJudge:
+        """Train the idea beside RLOO, then RLOO once more.
+
+        Args:
+            record: the tuning, whose choice the idea gets.
+        """
+        plan = self.plans.race(None if record is None else record.arms[0].chosen, record)
         self._announce(2, f"{self.plans.idea.label} beside {BASELINE}", plan)
         trained = RacedSweep(plan).execute(self.store, self.train, self.on_text)
-        failures.update(trained.result.failed)
+        self._failures.update(trained.result.failed)
         assert trained.race is not None
         if trained.result.is_cut_short:
-            return _cut_short(record, trained.result, failures)
+            return self._cut_short(trained.result, record)
         self._warn_of_change()
-        seeds = _seeds_of_idea(plan, trained.race)
-        repeated = self.plans.repetition(plan, seeds)
+        repeated = self.plans.repetition(plan, _seeds_of_idea(plan, trained.race))
         self._announce(3, f"{BASELINE} once more with other rollouts (A/A)", repeated)
-        result = self.train(Stage(plan=repeated))
-        failures.update(result.failed)
+        result = self._train(repeated)
         if result.is_cut_short:
-            return _cut_short(record, result, failures)
-        return TrainedJudge(tuning=record, raced=plan, race=trained.race, failures=failures)
+            return self._cut_short(result, record)
+        return TrainedJudge(tuning=record, raced=plan, race=trained.race, failures=self._failures)
+
+    def _cut_short(self, result: SweepResult, record: TuningRecord | None) -> TrainedJudge:
+        return TrainedJudge(
+            tuning=record,
+            failures=self._failures,
+            is_complete=False,
+            exit_code=result.exit_code,
+        )
 
     def _announce(self, stage: int, what: str, *plans: Plan) -> None:
         """Say which stage begins, and how long it and those after it take at most."""
-        left = [
-            estimate(plan, self.store, self.slots)
-            for plan in [*plans, *self._later_plans(stage if plans else stage - 1)]
-        ]
+        later = plans_after(self.plans, stage if plans else stage - 1)
+        left = TimeLeft.of([*plans, *later], self.store, self.slots)
         self.on_text(f"stage {stage} of {_STAGES}, {what}: {describe_left(left)}")
 
-    def _later_plans(self, stage: int) -> Iterator[Plan]:
-        """Yield the plans of the stages after one; a later one may need less."""
-        yield from plans_after(self.plans, stage)
-
     def _warn_of_change(self) -> None:
-        """Say once more than needed rather than not at all that the file is another one now."""
+        """Say where the file has changed; what was planned is trained."""
         place = self.plans.idea.changed_line
         if place:
             self.on_text(
@@ -120,8 +126,8 @@ class JudgeTraining:
 def plans_after(plans: JudgePlans, stage: int) -> Iterator[Plan]:
     """Yield the plans of the stages after one, with all runs that they may need."""
     tuning = plans.tuning
-    raced = plans.race(max(tuning.tune.values), None)
-    if stage < 1:
+    raced = plans.race(None if tuning is None else max(tuning.tune.values))
+    if stage < 1 and tuning is not None:
         yield tuning.plan(tuning.grid)
     if stage < 2:
         yield raced
@@ -130,24 +136,50 @@ def plans_after(plans: JudgePlans, stage: int) -> Iterator[Plan]:
         yield plans.repetition(raced, [seed for seed in seeds if seed is not None])
 
 
-def describe_left(left: list[TimeEstimate]) -> str:
-    """Say how many runs and how much time some plans have left at most."""
-    runs = sum(1 for each in left for run in each.runs if run["steps_left"])
-    seconds = [each.seconds for each in left if each.seconds is not None]
-    if not runs:
+@dataclass(frozen=True, kw_only=True)
+class TimeLeft:
+    """What some plans have left at most.
+
+    Attributes:
+        seconds: None if it is unknown for some of them.
+    """
+
+    runs: int
+    seconds: float | None
+
+    @classmethod
+    def of(cls, plans: Iterable[Plan], store: Store | None, slots: int) -> TimeLeft:
+        """Estimate what plans have left, one after the other.
+
+        Args:
+            store: None if it does not exist yet.
+        """
+        left = [estimate(plan, store, slots) for plan in plans]
+        seconds = [each.seconds for each in left if each.seconds is not None]
+        return cls(
+            runs=sum(1 for each in left for run in each.runs if run["steps_left"]),
+            seconds=sum(seconds) if len(seconds) == len(left) else None,
+        )
+
+    def plain(self) -> dict[str, float | None]:
+        """Return it in JSON types."""
+        return asdict(self)
+
+
+def left_of(plans: JudgePlans, store: Store | None, slots: int) -> TimeLeft:
+    """Return what a judge has left at most."""
+    return TimeLeft.of(plans_after(plans, 0), store, slots)
+
+
+def describe_left(left: TimeLeft) -> str:
+    """Say how many runs and how much time are left at most."""
+    if not left.runs:
         return "everything is trained already"
-    if len(seconds) < len(left):
-        return f"at most {counted(runs, 'run')} left"
-    return f"at most {counted(runs, 'run')} left, about {rough_duration(sum(seconds))}"
+    runs = f"at most {counted(left.runs, 'run')} left"
+    return runs if left.seconds is None else f"{runs}, about {rough_duration(left.seconds)}"
 
 
 def _seeds_of_idea(plan: Plan, race: RaceRecord) -> list[int]:
     """Return the seeds that the idea has after a race."""
     seeds = [p.run.seed for p in plan.runs if p.run.estimator.name == BASELINE]
     return [seed for seed in seeds[: race.standings[1].seeds] if seed is not None]
-
-
-def _cut_short(record: TuningRecord, result: SweepResult, failures: dict[int, str]) -> TrainedJudge:
-    return TrainedJudge(
-        tuning=record, failures=failures, is_complete=False, exit_code=result.exit_code
-    )

@@ -130,7 +130,7 @@ class Verdict:
         outcomes: the first decides; empty where nothing can be compared.
         matched: at equal pass@1; empty where no seeds can be compared so.
         early: how the race ended before its last seed; None if all seeds are there.
-        rate, baseline_rate: the learning rates.
+        rate, baseline_rate: the learning rates; None where both have that of a sweep file.
         rates: how many were tried.
         is_at_edge: whether the idea's rate is the smallest or largest that was tried.
         seeds: seeds of the idea; `failed` of them failed.
@@ -173,7 +173,8 @@ def reach_verdict(
     Raises:
         ReportError: the runs cannot be compared.
     """
-    arm = trained.tuning.arms[0]
+    arm = None if trained.tuning is None else trained.tuning.arms[0]
+    rate = None if arm is None else arm.chosen
     failures = tuple(dict.fromkeys(trained.failures.values()))
     if trained.race is None or trained.raced is None:
         return Verdict(kind=VerdictKind.FAILED, failures=failures), None
@@ -182,7 +183,7 @@ def reach_verdict(
     if standing.failed == standing.seeds:
         failed = Verdict(
             kind=VerdictKind.FAILED,
-            rate=arm.chosen,
+            rate=rate,
             seeds=standing.seeds,
             failed=standing.failed,
             failures=failures,
@@ -199,10 +200,10 @@ def reach_verdict(
         outcomes=outcomes,
         matched=_matched_rows(store, name),
         early=early,
-        rate=arm.chosen,
+        rate=rate,
         baseline_rate=setting.baseline_rate,
-        rates=len(arm.grid),
-        is_at_edge=arm.is_at_edge,
+        rates=0 if arm is None else len(arm.grid),
+        is_at_edge=arm is not None and arm.is_at_edge,
         seeds=standing.seeds,
         failed=standing.failed,
         failures=failures,

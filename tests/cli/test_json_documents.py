@@ -42,6 +42,7 @@ USES: dict[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "eval": ("eval", "1", "-n", "4"),
     "import": ("import", "jsonl", "log.jsonl", "--sweep", "imported"),
+    "judge": ("judge", "rloo"),
     "keys": ("keys", "rate"),
     "list": ("list",),
     "list-components": ("list", "methods"),
@@ -190,4 +191,4 @@ def test_a_draft_describes_what_it_was_made_of():
             "none": {"type": "array"},
         },
     }
-    assert draft_file("judge", []).startswith("judge:\n  command: advsweep judge\n")
+    assert draft_file("forecast", []).startswith("forecast:\n  command: advsweep forecast\n")

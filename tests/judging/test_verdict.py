@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from advsweep.errors import AdvsweepError
 from advsweep.judging import session
 from advsweep.judging.leaderboard import read_leaderboard
-from advsweep.judging.plans import Setting, has_room, range_setting
+from advsweep.judging.plans import Setting, has_room, own_setting, range_setting
 from advsweep.judging.sentences import WIDTH, describe_place
 from advsweep.judging.verdict import EarlyEnd, Measured, OutcomeRow, VerdictKind, _decide
 from advsweep.store import Status, open_store
 from advsweep.sweep.scheduler.execute import execute
+from advsweep.writing import write
+from tests.cli.json_contract import check_document
 
 SWEEP = """
 steps: 30
@@ -87,8 +90,8 @@ def test_a_judge_from_the_tuning_to_the_page(store, setting):
     assert all(len(line) <= WIDTH for line in judgement.lines)
     assert "Among the leaderboard" not in " ".join(judgement.sentences)
     plain = judgement.plain()
-    assert plain["version"] == 1
     assert plain["verdict"]["kind"] == verdict.kind.value
+    check_document("judge", json.loads(write(plain, "json")))
     assert plain["sweep"] == "judge-psr-bandit"
     assert store.sweeps.find("judge-psr-bandit").note == "advsweep judge psr"
 
@@ -119,6 +122,22 @@ def test_an_interrupted_judge_goes_on_where_it_was(store, setting, stages):
     # Nothing is trained twice.
     assert all(run.attempt == 1 for run in store.runs.select())
     assert finished <= {run.id for run in store.runs.select(status=Status.DONE)}
+
+
+@pytest.mark.slow
+def test_in_a_setting_of_ones_own_both_have_its_rate(store, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(SWEEP.replace("  tune:", "  # tune:").replace("  race:", "  # race:"), "utf-8")
+    setting = own_setting(str(path), ["optimizer.lr=1.0"])
+    judgement, texts = trained_in(store, session.consider("power_alpha", [], setting))
+    assert judgement.judged.sweep == "judge-power_alpha-own"
+    assert [text[:12] for text in texts if text.startswith("stage")] == [
+        "stage 2 of 3",
+        "stage 3 of 3",
+    ]
+    assert {run.config["optimizer"]["lr"] for run in store.runs.select()} == {1.0}
+    assert judgement.verdict.rate is None
+    assert "nothing was tuned" in " ".join(judgement.sentences)
 
 
 def test_an_idea_that_is_rloo_needs_no_training():
@@ -197,7 +216,7 @@ def test_the_place_among_the_arms_of_the_leaderboard():
     best = describe_place(outcome(measured(0.05, 0.01)), arms)
     assert "place 1, above psr (+.024)" in best
     between = describe_place(outcome(measured(0.012, 0.002)), arms)
-    assert "place 2, below psr (+.024) and above dr_grpo (+.001); 0 of them" in between
+    assert "place 2, below psr (+.024) and above dr_grpo (+.001); none of them are" in between
     last = describe_place(outcome(measured(-0.5, 0.1)), arms)
     assert "place 17, below grpo_n (-.152)" in last
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,22 +12,20 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_component
-from advsweep.cli.output import echo, echo_line, print_json, warn
+from advsweep.cli.output import echo, echo_line, print_json
 from advsweep.errors import ConfigError
+from advsweep.names import YAML_SUFFIXES
 
 if TYPE_CHECKING:
-    from advsweep.judging.plans import JudgePlans
     from advsweep.judging.session import Candidate, Judgement
-    from advsweep.judging.training import TrainedJudge
     from advsweep.store import Store
-    from advsweep.sweep.events import SweepResult
-    from advsweep.sweep.strategies import Stage
 
 EXAMPLES = (
     "advsweep judge idea.py",
     "advsweep judge idea.py estimator.scale=0.5 --range hard",
     "advsweep judge psr --range easy --jobs 2",
     "advsweep judge idea.py --checks",
+    "advsweep judge idea.py --data problems.csv --model ./model",
 )
 
 
@@ -43,13 +44,34 @@ def judge(
         typer.Argument(
             show_default=False,
             metavar="[KEY=VALUE]...",
-            help="Its options, as estimator.scale=0.5; other keys change the setting.",
+            help="Its options, as estimator.scale=0.5; other keys or a sweep file are the setting.",
         ),
     ] = None,
     difficulty: Annotated[
         Literal["easy", "middle", "hard"],
         typer.Option("--range", metavar="easy|middle|hard", help="Train on these prompts."),
     ] = "middle",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="PLACE",
+            help="In place of a range, your own problems, as of `advsweep init --data`.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="PATH",
+            help="With --data, the model to train: a folder, or a name on the hub.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask before a training on your own problems."),
+    ] = False,
+    run_code: options.RunCode = False,
     checks: Annotated[
         bool,
         typer.Option("--checks", help="Only check it; train nothing."),
@@ -75,23 +97,28 @@ def judge(
     itself, on twelve bases and maps of their own, in the leaderboard's setting. The same command
     resumes it. RLOO's runs are trained once and kept for all ideas (--store).
     """
+    from advsweep.cli import consent
     from advsweep.cli.collection import without_collection
     from advsweep.judging import session
     from advsweep.judging.ideas import PREFIX
-    from advsweep.judging.plans import range_setting
-    from advsweep.judging.records import plain_examination
+    from advsweep.judging.plans import own_setting, range_setting
 
-    words = overrides or []
-    for text in words:
-        if "=" not in text:
-            raise ConfigError(f"{text}: expected KEY=VALUE behind the estimator, got no '='")
-    own = [text for text in words if text.startswith(PREFIX)]
-    others = [text for text in words if not text.startswith(PREFIX)]
     as_json = output_format == "json"
+    words = overrides or []
+    files = _sweep_files(words)
+    own = [text for text in words if text.startswith(PREFIX)]
+    others = [text for text in words if text not in (*own, *files)]
+    consent.allow_programs(run_code)
+    if data is not None or model is not None:
+        files.append(_write_setting(data, model))
+    if len(files) > 1:
+        raise ConfigError(f"expected one sweep file, got {', '.join(files)}")
+    if files:
+        setting = own_setting(files[0], others, config_dirs or ())
+    else:
+        setting = range_setting(difficulty, others, config_dirs or ())
     with without_collection():
-        candidate = session.consider(
-            word, own, range_setting(difficulty, others, config_dirs or ())
-        )
+        candidate = session.consider(word, own, setting)
     if not as_json:
         echo(candidate.describe())
     if candidate.is_settled and not checks:
@@ -99,81 +126,119 @@ def judge(
         return
     if checks:
         if as_json:
-            print_json(plain_examination(candidate.idea, candidate.examination))
+            print_json(candidate.plain())
         return
     url = session.store_for(store)
     if dry_run:
-        _preview(candidate, url, jobs)
+        _preview(candidate, url, jobs, as_json=as_json)
         return
+    if files and not yes:
+        _ask(candidate, url, jobs)
     _judge(candidate, url, jobs=jobs, output=output, as_json=as_json)
 
 
-def _preview(candidate: Candidate, url: str, jobs: int | None) -> None:
-    """Print what would be trained, and how long it takes at most."""
-    from advsweep.cli.plans import open_existing
+def _sweep_files(words: Sequence[str]) -> list[str]:
+    """Return the sweep files among the words behind the estimator.
+
+    Raises:
+        ConfigError: a word is neither a file nor KEY=VALUE.
+    """
+    files = []
+    for text in words:
+        if "=" in text:
+            continue
+        if not text.endswith(YAML_SUFFIXES):
+            raise ConfigError(
+                f"{text}: expected KEY=VALUE or a sweep file behind the estimator, got another word"
+            )
+        files.append(text)
+    return files
+
+
+def _write_setting(data: str | None, model: str | None) -> str:
+    """Write the sweep file of the user's problems and model, if it is not there; return its name.
+
+    Raises:
+        ConfigError: one of the two is missing, or cannot be used.
+    """
+    from advsweep.cli.own_data import check_model, propose, sweep_file
+
+    if data is None or model is None:
+        raise ConfigError("--data and --model: expected both or none, got one alone")
+    check_model(model)
+    path = Path(f"{Path(data).stem}.yaml")
+    if path.exists():
+        echo_line(f"Taking {path} as it is; it says what is trained.", err=True)
+        return str(path)
+    proposal = propose(data)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(sweep_file(proposal, data, model, Path()))
+    for sentence in proposal.sentences:
+        echo_line(f"Read: {sentence}.", err=True)
+    echo_line(f"Wrote {path}: steps, prompts and learning rate are there to be changed.", err=True)
+    return str(path)
+
+
+def _ask(candidate: Candidate, url: str, jobs: int | None) -> None:
+    """Say what a training in the user's own setting costs, and ask.
+
+    Raises:
+        ConfigError: nobody can answer.
+    """
+    from advsweep.cli.plans import describe_plan, open_existing
     from advsweep.judging import session
-    from advsweep.judging.training import describe_left, plans_after
-    from advsweep.sweep.planning.eta import estimate
+    from advsweep.judging.training import describe_left, left_of
 
     opened = open_existing(url)
     plans = session.plans_in(candidate, opened)
-    slots = _slots(plans, jobs)
-    left = [estimate(plan, opened, slots) for plan in plans_after(plans, 0)]
+    left = left_of(plans, opened, session.slots_of(plans, jobs))
+    if not left.runs:
+        return
+    echo_line(describe_plan(plans.race(None)), err=True)
+    cost = f"with RLOO's A/A {describe_left(left)}"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{cost}: expected consent to train, got no terminal to ask on; --yes")
+    if not typer.confirm(f"{cost}. Train?", err=True):
+        raise typer.Exit(1)
+
+
+def _preview(candidate: Candidate, url: str, jobs: int | None, *, as_json: bool) -> None:
+    """Print what would be trained, and how long it takes at most."""
+    from advsweep.cli.plans import open_existing
+    from advsweep.judging import session
+    from advsweep.judging.training import describe_left, left_of
+
+    opened = open_existing(url)
+    plans = session.plans_in(candidate, opened)
+    slots = session.slots_of(plans, jobs)
+    left = left_of(plans, opened, slots)
+    if as_json:
+        plan = {"sweep": plans.name, "store": url, **left.plain()}
+        print_json(candidate.plain(plan=plan))
+        return
     echo_line(f"sweep {plans.name} in {url}: {describe_left(left)} with {slots} side by side")
-
-
-def _slots(plans: JudgePlans, jobs: int | None) -> int:
-    plan = plans.tuning.test
-    return max(1, jobs or plan.executor.capacity())
 
 
 def _judge(
     candidate: Candidate, url: str, *, jobs: int | None, output: Path | None, as_json: bool
 ) -> None:
-    from advsweep.cli import execution, runs
-    from advsweep.judging import session
-    from advsweep.sweep.retry_policy import Policy
+    from advsweep.cli import execution
+    from advsweep.judging.session import Session
 
     def say(text: str) -> None:
         echo_line(text, err=True)
 
     with execution.writable_store(url) as opened:
-        plans = session.plans_in(candidate, opened)
-        plans.tuning.test.check()
-
-        def train_stage(stage: Stage) -> SweepResult:
-            if stage.text:
-                say(stage.text)
-            return execution.execute(
-                stage.plan, opened, jobs=jobs, force=False, policy=Policy(retries=1)
-            )
-
-        say(f"sweep {plans.name}, kept in {url}")
-        trained = session.train(plans, opened, _slots(plans, jobs), train_stage, say)
-        if not trained.is_complete:
-            _explain_cut(trained)
-            raise typer.Exit(trained.exit_code)
-        judgement = session.judge_trained(candidate, plans, opened, trained)
-        for sentence in runs.describe_no_signal(opened, _run_ids(opened, plans.name)):
-            say(sentence)
+        judgement, code = Session(store=opened, jobs=jobs, say=say).judge(candidate)
+        if judgement is None:
+            raise typer.Exit(code)
         _print(judgement, as_json=as_json)
         if output is not None or not as_json:
             _write_page(judgement, opened, output)
     if judgement.report is not None and not as_json:
-        echo_line(f"All numbers: advsweep report {plans.name} --full --store {url}")
-    raise typer.Exit(trained.exit_code)
-
-
-def _run_ids(store: Store, name: str) -> list[int]:
-    return [run.id for run in store.runs.select(sweep=name)]
-
-
-def _explain_cut(trained: TrainedJudge) -> None:
-    """Say how an interrupted judge goes on."""
-    warn(
-        f"interrupted; {trained.tuning.sweep.removesuffix('-tuning')} goes on where it was with "
-        "the same command"
-    )
+        name = judgement.judged.sweep
+        echo_line(f"All numbers: advsweep report {name} --full --store {shlex.quote(url)}")
+    raise typer.Exit(code)
 
 
 def _print(judgement: Judgement, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ evaluated problem. In all of them `run` is the run's id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -227,3 +227,8 @@ def _with_names(runs: Sequence[RunRecord], frame: pd.DataFrame) -> pd.DataFrame:
     # A row's name may use a word of this frame, such as `task` or `step`: the frame's own stays.
     named = named.drop(columns=[key for key in keys if key in frame.columns])
     return named.merge(frame, on="run", how="right", validate="one_to_many")
+
+
+def record_frame(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a row per record, with the keys as columns."""
+    return pd.DataFrame([{key: hashable(v) for key, v in own.items()} for own in records])
