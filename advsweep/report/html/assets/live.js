@@ -75,8 +75,8 @@ function renewRuns(fresh) {
     }
     old.replaceChildren(...row.cells);
     if (!old.details) continue;
-    old.querySelector("button.open").setAttribute("aria-expanded", "true");
-    old.details.firstChild.colSpan = old.cells.length;
+    toggleDetails(old);
+    toggleDetails(old);
   }
   for (const row of rows.values()) {
     row.details?.remove();
