@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from advsweep.report.html import render_live_page
 from advsweep.store import Store
 
-# The smallest time from one rendering to the next, in seconds and in times of a rendering.
+# The smallest time from one rendering to the next, in seconds and in CPU times of a rendering.
 PAUSE = 5.0
 _PAUSE_FACTOR = 10
 
@@ -41,11 +41,22 @@ class LivePage:
 
 
 class Pages:
-    """The newest page of each sweep that is looked at."""
+    """The newest page of each sweep that is looked at.
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        clock: returns seconds.
+        spent: returns the CPU seconds of the thread that calls it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._spent = spent
         self._thread = ThreadPoolExecutor(1, "advsweep pages")
         self._newest: dict[str | None, LivePage] = {}
         self._rendering: dict[str | None, Future[LivePage]] = {}
@@ -94,11 +105,10 @@ class Pages:
             del self._newest[next(iter(self._newest))]
 
     def _render(self, sweep: str | None, mark: str) -> LivePage:
-        began = self._clock()
+        before = self._spent()
         text = render_live_page(self._store, sweep)
         version = hashlib.sha256(text.encode()).hexdigest()[:16]
         # The page's script compares its own version with the newest one.
         text = text.replace('data-version=""', f'data-version="{version}"', 1)
-        ended = self._clock()
-        pause = max(PAUSE, _PAUSE_FACTOR * (ended - began))
-        return LivePage(text.encode(), version, mark, ended + pause)
+        pause = max(PAUSE, _PAUSE_FACTOR * (self._spent() - before))
+        return LivePage(text.encode(), version, mark, self._clock() + pause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,8 +15,6 @@ import urllib.request
 import pytest
 
 from advsweep.store import Status, open_store
-
-SMALL = ("backend=fake", "steps=4", "evaluation.n=4", "evaluation.k=[1]", "estimator=grpo")
 
 
 def test_a_taken_port_an_unknown_sweep_and_two_sweeps_are_one_line(in_process):
@@ -51,32 +50,30 @@ def test_a_missing_extra_is_one_line_that_installs_it(in_process, monkeypatch, m
 
 @pytest.mark.slow
 @pytest.mark.security
-def test_a_page_is_served_until_ctrl_c_and_a_restart_outlives_it(advsweep, tmp_path):
-    trained = advsweep("sweep", *SMALL, "seed=0", "--name", "demo")
-    assert trained.returncode == 0, trained.stderr
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        [run] = store.runs.select()
-        again = store.runs.new_attempt(run.id)
+def test_a_page_is_served_until_ctrl_c_and_a_restart_outlives_it(fake_folder, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(fake_folder, folder)
+    with open_store(str(folder / "advsweep.db")) as store:
+        again = store.runs.new_attempt(store.runs.find("last").id)
         serving = subprocess.Popen(
-            [sys.executable, "-P", "-m", "advsweep", "serve", "demo", "--port", "0"],
-            cwd=tmp_path,
+            [sys.executable, "-P", "-m", "advsweep", "serve", "two", "--port", "0"],
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         assert serving.stdout is not None
         address = serving.stdout.readline().strip()
-        match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]{43})/page\?sweep=demo", address)
+        match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]{43})/page\?sweep=two", address)
         assert match is not None, address
         base = address.partition("page?")[0]
-        with urllib.request.urlopen(f"{base}state?sweep=demo") as answer:
+        with urllib.request.urlopen(f"{base}state?sweep=two") as answer:
             assert json.load(answer)["rows"][str(again)]["actions"] == {"retry": "start"}
-        order = json.dumps({"sweep": "demo", "runs": [again]}).encode()
+        order = json.dumps({"sweep": "two", "runs": [again]}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{base}retry", order, headers)
         with urllib.request.urlopen(request) as answer:
             assert json.load(answer) == {"message": f"Started a retry of 1 run ({again})."}
-        time.sleep(0.1)
         serving.send_signal(signal.SIGINT)
         out, err = serving.communicate(timeout=60)
         assert (serving.returncode, out) == (130, "")

@@ -68,17 +68,17 @@ def test_an_empty_sweep_and_an_empty_store_have_a_page(training):
 
 def test_a_page_is_rendered_when_the_store_has_changed_and_it_is_due(training, monkeypatch):
     rendered: list[str | None] = []
-    now = 0.0
-    took = 0.0
+    now = spent = 0.0
+    takes = 0.1
 
     def render(store: object, sweep: str | None) -> str:
-        nonlocal now
+        nonlocal spent
         rendered.append(sweep)
-        now += took
+        spent += takes
         return f'<html data-version="">{len(rendered)}'
 
     monkeypatch.setattr(pages_module, "render_live_page", render)
-    pages = Pages(training.store, clock=lambda: now)
+    pages = Pages(training.store, clock=lambda: now, spent=lambda: spent)
     assert pages.version("demo", "a") is None  # nobody has asked for it
     first = pages.render("demo", "a").result()
     assert first.text.decode() == f'<html data-version="{first.version}">1'
@@ -86,11 +86,11 @@ def test_a_page_is_rendered_when_the_store_has_changed_and_it_is_due(training, m
     now = PAUSE - 0.1
     assert pages.version("demo", "b") == pages.render("demo", "b").result().version == first.version
     now = PAUSE + 0.1
-    took = 3.0
+    takes = 3.0
     second = pages.render("demo", "b").result()
     assert pages.version("demo", "b") == second.version != first.version
     assert rendered == ["demo", "demo"]
-    # A page that takes 3 s is rendered again after 30 s, a tenth of the time.
+    # A page that takes 3 s of CPU time is rendered again after 30 s.
     ended = now
     now = ended + 29.9
     assert pages.version("demo", "c") == second.version
