@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -53,11 +55,16 @@ def test_a_missing_extra_is_one_line_that_installs_it(in_process, monkeypatch, m
 def test_a_page_is_served_until_ctrl_c_and_a_restart_outlives_it(fake_folder, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(fake_folder, folder)
+    # A browser: it notes its arguments, and what the file has that they name.
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$@" > "$0.arguments"\ncp -p "${1#file://}" "$0.html"\n')
+    browser.chmod(0o700)
     with open_store(str(folder / "advsweep.db")) as store:
         again = store.runs.new_attempt(store.runs.find("last").id)
         serving = subprocess.Popen(
-            [sys.executable, "-P", "-m", "advsweep", "serve", "two", "--port", "0"],
+            [sys.executable, "-P", "-m", "advsweep", "serve", "two", "--port", "0", "--open"],
             cwd=folder,
+            env=os.environ | {"BROWSER": f"{browser} %s"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -79,5 +86,11 @@ def test_a_page_is_served_until_ctrl_c_and_a_restart_outlives_it(fake_folder, tm
         assert (serving.returncode, out) == (130, "")
         assert err.splitlines()[-1] == "advsweep: interrupted"
         assert match[2] not in err
+        # Other users of the machine see the arguments of a process, but not a private file.
+        arguments = Path(f"{browser}.arguments").read_text().strip()
+        assert match[2] not in arguments
+        assert f"url={address}" in Path(f"{browser}.html").read_text()
+        assert Path(f"{browser}.html").stat().st_mode & 0o077 == 0
+        assert not Path(arguments.removeprefix("file://")).exists()
         while store.runs.find(str(again)).status is not Status.DONE:
             time.sleep(0.1)

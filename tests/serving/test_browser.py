@@ -84,7 +84,8 @@ def test_curves_grow_and_what_was_chosen_stays(training, visit):
     runs.get_by_role("columnheader", name="seed").get_by_role("button").click()
     order = listed(page)
     page.get_by_label("filter").fill("grpo")
-    runs.locator(f"button[data-run='{growing}']").click()
+    opening = runs.locator(f"button[data-run='{growing}']")
+    opening.click()
     assert points_of_runs(page) == [3, 20]
     version = page.evaluate("document.documentElement.dataset.version")
 
@@ -94,6 +95,7 @@ def test_curves_grow_and_what_was_chosen_stays(training, visit):
     expect(page.locator("#report")).to_contain_text("1 of 4 runs")
     assert page.locator("#runs tr.details").count() == 1
     assert page.locator("#runs tr.details").inner_text().count("done") >= 1
+    expect(opening).to_be_focused()
     assert page.get_by_label("metric of figure 1").input_value() == "collapse/acr"
     assert page.get_by_label("filter").input_value() == "grpo"
     assert page.locator("#matching").inner_text() == "2 of 4 runs"

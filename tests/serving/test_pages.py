@@ -41,6 +41,7 @@ def test_curves_are_those_of_all_runs_and_the_table_that_of_finished_ones(traini
     listed = re.findall(r'data-run="(\d+)"', page)
     assert sorted(map(int, listed)) == [done, running, failed, waiting]
     assert "left out, as they are not done: 1 pending, 1 running, 1 failed" in page
+    assert any("may jump where one ends" in note for note in data_of(page)["notes"])
     # What holds at the end of a plan does not hold on the way.
     assert "3 of 4 runs are not done" in page
     training.train(running, [6])

@@ -41,7 +41,7 @@ from advsweep.report.figures.training import STANDARD
 from advsweep.report.tables.notes import describe_family
 from advsweep.report.tables.render import lay_out, show_difference
 from advsweep.report.tables.types import Report, Subject
-from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store import EvaluationRecord, RunRecord, Status, Store
 from advsweep.store.races import read_race
 from advsweep.store.seeds import show_seed
 from advsweep.writing import Entry, Line, Mark, Table, show, show_value
@@ -85,6 +85,11 @@ def collect_figures(
     notes = [
         "curves: means over seeds, with 95 % Student t bands where there are two seeds or more"
     ]
+    if any(run.status is not Status.DONE for run in data.runs):
+        notes.append(
+            "runs that are not done end early: a mean is that of the runs that came to its step, "
+            "and may jump where one ends"
+        )
     if (per := max((metric["per"] for metric in curves["metrics"]), default=1)) > 1:
         notes.append(
             f"curves are thinned: a point is the mean over up to {per} neighbouring recorded "

@@ -6,8 +6,8 @@ const PATIENCE = 30000;
 // Parts of the page that are replaced as a whole.
 const REPLACED = ["sections", "facts", "findings", "race", "report", "provenance"];
 const VERBS = {
-  stop: { question: "Stop", button: "stop", effect: "Each writes a checkpoint and ends; retry resumes it from there." },
-  retry: { question: "Restart", button: "retry", effect: "They continue from their last checkpoints, in a process of their own." },
+  stop: { question: "Stop", button: "stop", effect: "A checkpoint is written first; retry goes on from it." },
+  retry: { question: "Restart", button: "retry", effect: "Training goes on from the last checkpoint, in a process of its own." },
 };
 const NEWS = 8;
 
@@ -57,6 +57,16 @@ function replacePart(id, fresh) {
   const sortings = [...old.querySelectorAll("table")].map(sortingOf);
   old.replaceWith(fresh);
   [...fresh.querySelectorAll("table")].forEach((table, i) => sortAgain(table, sortings[i]));
+}
+
+// Buttons of runs are made anew: returns what gives the focus back to the one that has it.
+function rememberFocus() {
+  const runs = byId("runs");
+  const nameOf = (button) => button.getAttribute("aria-label") ?? button.textContent;
+  const active = document.activeElement;
+  if (!runs.contains(active) || active.tagName !== "BUTTON") return () => {};
+  const name = nameOf(active);
+  return () => [...runs.querySelectorAll("button")].find((button) => nameOf(button) === name)?.focus();
 }
 
 // Rows of runs stay where they are, with their details, as only their cells change.
@@ -109,9 +119,11 @@ function startLive(renewals) {
       replacePart(id, document.adoptNode(part));
       if (id === "findings") startForests();
     }
+    const focusAgain = rememberFocus();
     renewRuns(document.adoptNode(fresh.querySelector("#runs table")));
     for (const again of renewals) again();
     showRuns();
+    focusAgain();
   }
 
   async function act(verb, ids) {
