@@ -1,4 +1,4 @@
-"""The plan of a sweep that tunes a key for each arm; docs/sweeps.md shows its other commands."""
+"""The plan of a sweep that tunes a key for each arm; docs/fair.md shows its other commands."""
 
 from __future__ import annotations
 

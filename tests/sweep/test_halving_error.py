@@ -1,4 +1,4 @@
-"""What docs/sweeps.md says of the error of halving."""
+"""What docs/fair.md says of the error of halving."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def recorded() -> Recorded:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    text = (ROOT / "docs" / "sweeps.md").read_text("utf-8")
+    text = (ROOT / "docs" / "fair.md").read_text("utf-8")
     return text[text.index("### Halving") : text.index("## Controls")]
 
 

@@ -30,7 +30,7 @@ class BoxedMath(Verifier):
     cannot be read makes the completion unscorable, and so does an error in the comparison.
 
     Departures: math-verify takes differences below 1e-15 for none, drops parts that it cannot read,
-    and takes several boxes for a set. docs/tasks.md lists where the verdicts differ.
+    and takes several boxes for a set. docs/verifiers.md lists where the verdicts differ.
     """
 
     name: ClassVar[str] = "boxed_math"

@@ -1,4 +1,4 @@
-"""The tables of answers in docs/tasks.md say what the verifiers do."""
+"""The tables of answers in docs/verifiers.md say what the verifiers do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from advsweep.tasks.verifiers import VERIFIERS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "verifiers.md").read_text("utf-8")
 
 
 def rows(header: str) -> list[list[str]]:
