@@ -48,6 +48,17 @@ def test_curves_are_those_of_all_runs_and_the_table_that_of_finished_ones(traini
     assert curve(render_live_page(training.store, "demo"), running)[-1] == 0.56
 
 
+def test_a_long_training_is_thinned_before_it_is_sent(training):
+    run = training.add()
+    training.train(run, range(1, 5001))
+    page = render_live_page(training.store, "demo")
+    points = curve(page, run)
+    # 5,000 steps are 200 points of 25 steps; the mean of the last is that of step 4,988.
+    assert len(points) == 200
+    assert points[-1] == pytest.approx(0.5 + 49.88)
+    assert any("up to 25 neighbouring" in note for note in data_of(page)["notes"])
+
+
 def test_before_a_run_is_done_the_page_says_so(training):
     run = training.add()
     page = render_live_page(training.store, "demo")
