@@ -82,10 +82,6 @@ class Pages:
         known.set_result(page)
         return known
 
-    def close(self) -> None:
-        """Render nothing more; do not wait for a page in progress."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
     def _start(self, sweep: str | None, mark: str) -> Future[LivePage]:
         if sweep not in self._rendering:
             self._rendering[sweep] = self._thread.submit(self._render, sweep, mark)

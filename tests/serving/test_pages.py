@@ -110,4 +110,3 @@ def test_a_page_is_rendered_when_the_store_has_changed_and_it_is_due(training, m
     assert pages.version("demo", "c") == second.version  # at once, while it renders the next
     assert pages.render("demo", "c").result().version != second.version
     assert rendered == ["demo"] * 3
-    pages.close()
