@@ -94,7 +94,8 @@ def print_plan(
     left = estimate(plan, store, slots, force=force, records=stored)
     later = None
     if preview.later is not None:
-        later = estimate(preview.later, store, slots, records=stored)
+        # Its runs have yet to get their values: those of the store are others.
+        later = estimate(preview.later, store, slots, force=True, records=stored)
     tally = _tally(left)
     record = {
         "name": plan.name,
