@@ -27,6 +27,10 @@ def test_doctor_prints_where_the_skill_is(succeeds):
     assert len(body.splitlines()) < 100
 
 
+def test_the_place_of_the_skill_is_no_document(refused):
+    refused(["--skill", "--format json"], "doctor", "--skill", "--format", "json")
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_skill_compare_two_estimators(succeeds, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -108,6 +108,8 @@ def doctor(
     code is 0 also if something is missing.
     """
     if skill:
+        if output_format == "json":
+            raise ConfigError("--skill: expected no --format json beside it, as it prints a path")
         echo_line(str(SKILL))
         return
     checks = examine(store)
