@@ -247,7 +247,7 @@ def _write_markdown(document: Document) -> str:
     for table in document.tables:
         header = [*table.names, *table.columns]
         left = len(table.names) - table.numbers if table.columns else len(table.names)
-        lines = [[markdown_text(title) for title in header]]
+        lines = [[markdown_text(title.strip()) for title in header]]
         lines.append([*(":--" for _ in range(left)), *("--:" for _ in header[left:])])
         lines += [
             [*map(markdown_text, line.names), *map(_markdown_entry, line.entries)]
@@ -272,7 +272,7 @@ def _markdown_note(text: str) -> str:
 
 
 def _markdown_entry(entry: Entry) -> str:
-    parts = [_MARKDOWN[entry.mark].format(markdown_text(entry.text))]
+    parts = [_MARKDOWN[entry.mark].format(markdown_text(entry.text.strip()))]
     parts += [f"±{entry.half_width}"] if entry.half_width else []
     return " ".join([*parts, *([markdown_text(entry.aside)] if entry.aside else [])])
 
@@ -289,8 +289,12 @@ _LATEX_SPECIAL = {
     "–": "--",
     "±": r"$\pm$",
     "†": r"$\dagger$",
+    "Δ": r"$\Delta$",
     **{c: f"\\{c}" for c in "&%$#_{}"},
 }
+
+
+_LATEX_SIGNED = re.compile(r"(?<![\w.])[-+]\d*\.?\d+(?![\w.])")
 
 
 def _write_latex(document: Document) -> str:
@@ -320,7 +324,7 @@ def _latex_table(table: Table) -> list[str]:
         *([f"% {table.title}"] if table.title else []),
         rf"\begin{{tabular}}{{{'l' * left + 'r' * (table.numbers + len(table.columns))}}}",
         r"  \toprule",
-        f"  {' & '.join(map(latex_text, header))} \\\\",
+        f"  {' & '.join(map(_latex_heading, header))} \\\\",
         r"  \midrule",
         *body,
         r"  \bottomrule",
@@ -333,12 +337,16 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX_SPECIAL.get(character, character) for character in text)
 
 
+def _latex_heading(text: str) -> str:
+    """Escape a heading; a difference in it has a minus sign."""
+    return latex_text(text.strip()).replace(" - ", " $-$ ")
+
+
 def _latex_entry(entry: Entry) -> str:
     if entry.text == NO_NUMBER:
         return "--"
     # Math mode makes a minus sign of a hyphen.
-    is_signed = entry.value is not None and entry.text[:1] in ("-", "+") and "e" not in entry.text
-    text = f"${entry.text}$" if is_signed else latex_text(entry.text)
+    text = _LATEX_SIGNED.sub(r"$\g<0>$", latex_text(entry.text.strip()))
     parts = [_LATEX[entry.mark].format(text)]
     parts += [rf"$\pm$ {entry.half_width}"] if entry.half_width else []
     return " ".join([*parts, *([latex_text(entry.aside)] if entry.aside else [])])

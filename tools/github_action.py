@@ -92,7 +92,7 @@ def _sweep(settings: Sequence[str], name: str, result: Path) -> tuple[int, str, 
 def _report(name: str) -> tuple[int, str, list[str]]:
     """Print a report; return its exit code, its Markdown, and the verdicts or the error."""
     statements = [f"--assert={statement}" for statement in _lines("ASSERT")]
-    options = [*_store_option(), *_selection(), *statements, "--format=markdown"]
+    options = [*_store_option(), *_selection(), *statements, "--format=markdown", "--full"]
     messages: list[str] = []
     path = Path(os.environ["RUNNER_TEMP"]) / "advsweep-report" / "table.md"
     with path.open("wb") as file:

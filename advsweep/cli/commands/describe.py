@@ -1,4 +1,4 @@
-"""`advsweep describe`: an estimator, a task, a preset or another component in full."""
+"""`advsweep describe`: an estimator, a task or another component, and words of tables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from advsweep.backends.base import RunParameters
 from advsweep.brackets import split_outside_brackets
 from advsweep.cli import options
 from advsweep.cli.catalogue import (
@@ -23,11 +24,20 @@ from advsweep.cli.catalogue import (
     member_component,
     member_record,
     print_members,
+    rows_of,
 )
 from advsweep.cli.commands import BY_NAME
 from advsweep.cli.completion import complete_component
 from advsweep.cli.deferred_torch import defer_torch
-from advsweep.cli.output import echo, echo_line, print_code, print_json, print_listing, warn
+from advsweep.cli.output import (
+    echo,
+    echo_line,
+    print_code,
+    print_json,
+    print_listing,
+    print_pairs,
+    warn,
+)
 from advsweep.cli.own_data import gold_text
 from advsweep.config.compose import patch
 from advsweep.config.groups import ConfigGroups
@@ -37,7 +47,7 @@ from advsweep.estimators import ESTIMATORS
 from advsweep.named_code import Word, parse_word, split_word
 from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
-from advsweep.report.data.metrics import find_metric
+from advsweep.report.words import find_word
 from advsweep.sweep.registry import config_groups
 from advsweep.synonyms import COLUMNS, COMMANDS, KEYS, VALUES, hint
 from advsweep.tasks import TASKS
@@ -46,6 +56,10 @@ from advsweep.tasks.base import Problem, Split
 if TYPE_CHECKING:
     from advsweep.cli.estimators import Rows
     from advsweep.estimators import Estimator
+
+# What `find_component` calls a word of tables and figures, and a config key.
+_WORD = "word"
+_KEY = "key"
 
 # Groups in which a bare name is looked up first.
 _FIRST = ("estimator", "task", *PRESETS)
@@ -61,6 +75,7 @@ EXAMPLES = (
     "advsweep describe idea.py",
     "advsweep describe clipped,clipped:dual_clip=3 --output weights.svg",
     "advsweep describe countdown",
+    "advsweep describe 'p@32 - guess'",
 )
 
 
@@ -72,7 +87,8 @@ def describe(
             metavar="NAME...",
             autocompletion=complete_component,
             help="A component, as `advsweep list` prints them, or an estimator's file; GROUP=NAME "
-            "where several have the name. Options follow colons: fade,power_alpha:alpha=3.",
+            "where several have the name. Options follow colons: fade,power_alpha:alpha=3. Or a "
+            "word of a table or a figure: a heading, a column, a key.",
         ),
     ],
     fields: Annotated[
@@ -111,7 +127,7 @@ def describe(
     config_dirs: options.ConfigDirs = None,
     output_format: options.ListFormat = "table",
 ) -> None:
-    """Describe an estimator, a task or another component.
+    """Describe an estimator, a task or another component, or a word of a table.
 
     Of estimators: formula, source, options, departures, the advantages of degenerate groups and
     the masses over the solve rate. Of objectives: source, options, departures, the weight of a
@@ -120,6 +136,9 @@ def describe(
     defer_torch()
     with config_groups(config_dirs or ()) as groups:
         group, name = find_component(groups, names)
+        if group == _WORD:
+            _describe_word(name, output_format)
+            return
         if group == "estimator":
             _describe_estimators(
                 [name, *names[1:]],
@@ -148,6 +167,8 @@ def describe(
             _describe_task(groups, name, fields or [], output_format)
         elif group in PRESETS:
             _describe_preset(groups, group, name, output_format)
+        elif group == _KEY:
+            print_listing(_key_rows(groups, name), output_format)
         elif group in OTHERS:
             print_listing([row for row in OTHERS[group]() if row["name"] == name], output_format)
         else:
@@ -177,17 +198,48 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
         members[each] = _names_of(groups, each)
         if word in members[each]:
             return each, names[0]
+    text = " ".join(names)
+    if find_word(text) is not None:
+        return _WORD, text
     parts = {key: set(registry) for key, registry in PARTS.items()}
     for kind, rows in OTHERS.items():
         parts[kind] = {row["name"] for row in rows()}
     for each, names_of_kind in parts.items():
         if word in names_of_kind:
             return each, word
-    if metric := find_metric(word):  # pass@8 is of pass@K
-        return "metric", metric.name
+    if word in groups.names or _key_rows(groups, word):
+        return _KEY, word
     every = groups.names.union(*members.values(), *parts.values())
     near = _near(word, kinds={*groups.names, *parts}) or nearest(group, every)
     raise UnknownNameError(f"nothing is called '{word}'; {near}")
+
+
+def _key_rows(groups: ConfigGroups, word: str) -> list[dict[str, Any]]:
+    """Return the config keys with a name, or whose last part it is, as tables have it."""
+    rows = rows_of(RunParameters, {})
+    for group, registry in groups.registries.items():
+        meaning = f"one of {len(registry.names())}: advsweep list {group}"
+        rows.append({**dict.fromkeys(rows[0], ""), "key": group, "meaning": meaning})
+        rows += group_rows(groups, group)
+    return [row for row in rows if row["key"] == word or row["key"].endswith(f".{word}")]
+
+
+def _describe_word(text: str, output_format: options.ListFormat) -> None:
+    """Print what a word of a table or a figure means."""
+    word = find_word(text)
+    assert word is not None
+    record = {
+        "label": word.text,
+        "name": word.name,
+        "unit": word.unit,
+        "better": word.better,
+        "of": word.of,
+        "description": word.meaning,
+    }
+    if output_format == "table":
+        print_pairs({key: value for key, value in record.items() if value})
+    else:
+        print_listing([record], output_format)
 
 
 def _near(word: str, kinds: Collection[str]) -> str | None:

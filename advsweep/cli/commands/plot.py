@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from advsweep.report.figures.chart import Chart
     from advsweep.report.figures.data import FigureData
 
+# Inches of a figure of a paper.
+_NARROWEST = 2.0
+_WIDEST = 12.0
+
 EXAMPLES = (
     "advsweep plot demo",
+    "advsweep plot demo forest -o figure.pdf",
     "advsweep plot demo --figure passk,acr -o figures --format svg",
     "advsweep plot demo --figure curves --metric reward/mean -o rewards.pdf",
     "advsweep plot grid --figure heatmap --x optimizer.lr --y group_size",
@@ -36,9 +41,10 @@ def plot(
         list[str] | None,
         typer.Argument(
             show_default=False,
-            metavar="[SWEEP|RUN...]",
+            metavar="[SWEEP|RUN|FIGURE...]",
             autocompletion=complete_target,
-            help="A sweep, or runs: ids, starts of identities, 'last' (default: every run).",
+            help="A sweep, or runs: ids, starts of identities, 'last' (default: every run); and "
+            "figures, as with --figure.",
         ),
     ] = None,
     where: options.Where = None,
@@ -58,6 +64,17 @@ def plot(
             metavar="FILE|FOLDER",
             help="Write to a .png, .svg or .pdf file, or into a folder (default: SWEEP-"
             "FIGURE.png).",
+        ),
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            "--width",
+            metavar="INCHES",
+            min=_NARROWEST,
+            max=_WIDEST,
+            help="Draw for a paper, so wide and without title and caption, which is printed "
+            "(default: 3.25, a column, for .pdf; a page with both for others).",
         ),
     ] = None,
     output_format: Annotated[
@@ -140,10 +157,19 @@ def plot(
 ) -> None:
     """Draw figures of runs with 95 % intervals over seeds."""
     from advsweep.report.data.filters import parse_where
-    from advsweep.report.figures.draw import check_target, choose_path, write_files
+    from advsweep.report.figures.draw import (
+        check_target,
+        choose_layout,
+        choose_path,
+        write_files,
+    )
     from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
-    names = list(dict.fromkeys(_split(figure)))
+    opened = open_store(store, create=False)
+    sweeps = {sweep.name for sweep in opened.sweeps.select()}
+    named = [word for word in targets or [] if word in FIGURES and word not in sweeps]
+    keys = [word for word in targets or [] if word not in named]
+    names = list(dict.fromkeys([*named, *_split(figure)]))
     values = {
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
@@ -162,12 +188,9 @@ def plot(
         suffix = f".{output_format}"
     check_target(output, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
-    opened = open_store(store, create=False)
     with without_collection():
-        data = _figure_data(opened, targets or [], filters, task)
+        data = _figure_data(opened, keys, filters, task)
         figures = collect_figures(data, names, figure_options)
-    for reason, skipped in figures.names_by_reason().items():
-        echo_line(f"Skipped figures {', '.join(skipped)}: {reason}", err=True)
     charts = figures.charts
     if number_format == "csv" and len(charts) > 1:
         several = ", ".join(chart.name for chart in charts)
@@ -176,12 +199,21 @@ def plot(
         what = names[0] if len(names) == 1 else "figures"
         output = choose_path(data.name, what, suffix)
     if output is not None:
+        layout = choose_layout(output, suffix, width)
         with without_collection():
-            for path in write_files(charts, output, suffix):
+            for path in write_files(charts, output, suffix, layout):
                 line = str(path) if number_format is None else f"Wrote {path}."
                 echo_line(line, err=number_format is not None)
+        if layout.is_paper:
+            _print_captions(charts)
     if number_format is not None:
         _print_numbers(charts, number_format)
+
+
+def _print_captions(charts: Sequence[Chart]) -> None:
+    """Print what a paper has to say below its figures."""
+    for chart in charts:
+        echo_line(f"Caption of {chart.name}: {' '.join(chart.caption.split())}", err=True)
 
 
 def _print_numbers(charts: Sequence[Chart], number_format: Literal["csv", "json"]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,7 +14,8 @@ from advsweep.cli import options
 from advsweep.cli.collection import without_collection
 from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line, echo_rendered
-from advsweep.writing import write
+from advsweep.errors import ConfigError, reason_of
+from advsweep.writing import Document, write, write_table
 
 if TYPE_CHECKING:
     from advsweep.report.claims.assertions import Assertion, Finding
@@ -23,13 +26,28 @@ if TYPE_CHECKING:
 
 ReportFormat = Literal["table", "markdown", "latex", "csv", "json", "html"]
 
+_FORMATS: Mapping[str, ReportFormat] = {
+    ".txt": "table",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".csv": "csv",
+    ".json": "json",
+    ".html": "html",
+}
+"""The format of a file, by the end of its name."""
+
+# Formats for programs have all numbers; tables are short unless one asks for more.
+_TABLES = ("table", "markdown", "latex")
+_FILE_WIDTH = 120  # characters of a table in a file
+
 EXAMPLES = (
     "advsweep report demo",
     "advsweep report demo --full",
     "advsweep report first second",
     "advsweep report demo --baseline grpo --columns pass@1,pass@8",
     "advsweep report demo --margin 0.02 --margin entropy/right_rarefied=0.05",
-    "advsweep report demo --format html > demo.html",
+    "advsweep report demo -o table.tex",
+    "advsweep report demo -o demo.html",
     "advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'",
 )
 
@@ -134,21 +152,31 @@ def report(
             help="Print every column, difference and note.",
         ),
     ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to a .txt, .md, .tex, .csv, .json or .html file.",
+        ),
+    ] = None,
     store: options.Store = None,
     output_format: Annotated[
-        ReportFormat,
+        ReportFormat | None,
         typer.Option(
             "--format",
             metavar="NAME",
-            help="table, markdown, latex, csv, json, or html: a page with figures.",
+            help="table, markdown, latex, csv, json, or html: a page with figures (default: that "
+            "of FILE, or table).",
         ),
-    ] = "table",
+    ] = None,
 ) -> None:
     """Compare estimators in a table with 95 % intervals.
 
     Each row is an estimator, averaged over its seeds; base models and guessing have rows of
     their own. Differences of the primary outcomes to the first row are tested seed by seed, and
-    corrected together.
+    corrected together. The table is short; --full has every column, and so have csv, json and html.
     """
     from advsweep.report.claims.assertions import ClaimVerdict, parse_assertion
     from advsweep.report.data.columns import parse_outcomes
@@ -159,6 +187,7 @@ def report(
     from advsweep.report.tables.request import ReportRequest
     from advsweep.store import open_store
 
+    chosen = _choose_format(output_format, output)
     filters = [filter for text in where or () for filter in parse_where(text)]
     cutoff = None if at is None else parse_cutoff(at)
     names = _split(columns)
@@ -194,10 +223,16 @@ def report(
             ),
         )
         results = _judge(opened, request, asserted)
-        is_short = output_format == "table" and not full and names is None
-        echo_rendered(
-            _render(shown, opened, filters=filters, output_format=output_format, short=is_short)
-        )
+        if chosen in _TABLES:
+            is_short = not full and names is None
+            text = _write_tables(shown, chosen, is_short=is_short, is_file=output is not None)
+        else:
+            text = _write_data(shown, opened, chosen, filters)
+    if output is None:
+        echo_rendered(text)
+    else:
+        _write_file(output, text)
+        echo_line(str(output))
     for result in results:
         echo_line(result.text, err=True)
     if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
@@ -211,19 +246,48 @@ def _split(text: str | None) -> list[str] | None:
     return None if text is None else split_list(text)
 
 
-def _render(
-    report: Report,
-    store: Store,
-    *,
-    filters: Sequence[Filter],
-    output_format: ReportFormat,
-    short: bool,
-) -> str:
-    """Write a report in a format; a short one is a table of the primary outcomes."""
-    if short:
-        from advsweep.report.claims.sentences import lay_out_short
+def _choose_format(output_format: ReportFormat | None, output: Path | None) -> ReportFormat:
+    """Return the format to write, and check where to, before the work of making a report.
 
-        return write(lay_out_short(report))
+    Raises:
+        ConfigError: a file's name ends otherwise, its folder does not exist, or a page would go
+            to a terminal.
+    """
+    if output is None:
+        if output_format == "html" and sys.stdout.isatty():
+            raise ConfigError(
+                "--format html: expected a file for the page, got a terminal; -o FILE.html "
+                "writes one"
+            )
+        return output_format or "table"
+    if output.is_dir() or not output.parent.is_dir():
+        raise ConfigError(f"--output: expected a file in a folder that exists, got {output}")
+    by_name = _FORMATS.get(output.suffix.lower())
+    if output_format is None and by_name is None:
+        raise ConfigError(
+            f"--output: expected a file ending in {', '.join(_FORMATS)}, got {output}; --format "
+            "names the format of others"
+        )
+    return output_format or by_name or "table"
+
+
+def _write_tables(
+    report: Report, output_format: ReportFormat, *, is_short: bool, is_file: bool
+) -> str:
+    """Write a report as a table: of the primary outcomes if it is short."""
+    from advsweep.report.claims.sentences import lay_out_short
+    from advsweep.report.tables.render import lay_out
+
+    document: Document = lay_out_short(report) if is_short else lay_out(report)
+    if is_file and output_format == "table":
+        return write_table(document, width=_FILE_WIDTH, styled=False, wrapped=False)
+    return write(document, output_format)
+
+
+def _write_data(
+    report: Report, store: Store, output_format: ReportFormat, filters: Sequence[Filter]
+) -> str:
+    """Write the numbers of a report, or its page."""
     if output_format == "html":
         from advsweep.report.html import render_page
 
@@ -231,6 +295,18 @@ def _render(
     from advsweep.report.tables.render import render
 
     return render(report, output_format)
+
+
+def _write_file(path: Path, text: str) -> None:
+    """Write a text to a file.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--output: {path} cannot be written ({reason_of(error)})") from error
 
 
 def _among(store: Store, sweeps: Sequence[str]) -> Filter:

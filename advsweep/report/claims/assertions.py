@@ -24,7 +24,7 @@ import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, find_outcome
-from advsweep.report.data.filters import parse_where
+from advsweep.report.data.filters import parse_where, quote_value
 from advsweep.report.data.labels import name_group, show_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.windows import NUMBER
@@ -235,7 +235,7 @@ def find_row(report: Report, name: str, origin: str) -> Row:
 
 
 def _show_keys(row: Row) -> str:
-    return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
+    return " ".join(f"{key}={quote_value(show_key(value))}" for key, value in row.group.items())
 
 
 def evaluate_assertion(report: Report, assertion: Assertion) -> Finding:

@@ -13,11 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from advsweep.report.data.labels import short_keys, show_key
+from advsweep.report.data.labels import label_keys, show_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.margins import show_margin
-from advsweep.report.tables.notes import describe_unknown_seeds, difference_notes, unit_of
+from advsweep.report.tables.notes import (
+    describe_unknown_seeds,
+    explain_no_tests,
+    notes,
+    unit_of,
+)
 from advsweep.report.tables.render import lay_out, show_difference, show_values
 from advsweep.report.tables.types import Cell, Difference, NoteKind, Report, count_states
 from advsweep.statistics import equivalence_margin
@@ -73,8 +78,8 @@ def list_findings(report: Report) -> list[ReportFinding]:
         for sentence in report.texts(NoteKind.REVISION, NoteKind.WITHOUT_SIGNAL)
     ]
     if not report.primary:
-        notes = difference_notes(report)
-        return findings + [ReportFinding(f"{note[0].upper()}{note[1:]}.") for note in notes]
+        reasons = explain_no_tests(report)
+        return findings + [ReportFinding(f"{why[0].upper()}{why[1:]}.") for why in reasons]
     others = []
     by_row = groupby(sorted(report.primary, key=lambda d: d.row), key=lambda d: d.row)
     for row, members in by_row:
@@ -166,7 +171,8 @@ def lay_out_short(report: Report) -> Document:
     outcomes = report.outcomes
     if not any(row.cells[outcome.name].n for row in report.rows for outcome in outcomes):
         document = lay_out(report)
-        return replace(document, tables=document.tables[:1], provenance=())
+        shown = (*notes(report), *explain_no_tests(report))
+        return replace(document, tables=document.tables[:1], notes=shown, provenance=())
     columns = [*outcomes, *(c for c in report.columns if c.name == "collapse/acr@end")]
     keys = [key for key in report.keys if key != report.tuned]
     differences = {(d.row, d.column.name): d for d in report.primary}
@@ -180,10 +186,11 @@ def lay_out_short(report: Report) -> Document:
         first = differences.get((i, outcomes[0].name))
         entries.append(Entry("" if first is None else _shown(first)))
         sections.setdefault(row.is_untrained, []).append(Line(names, tuple(entries)))
-    headers = [column.header.partition(" above ")[0] for column in columns]
+    # A blank where the numbers may have a star.
+    headers = [f"{column.header} " for column in columns]
     table = Table(
-        names=(*short_keys(keys).values(), "n"),
-        columns=(*(f"{header} " for header in headers), f"Δ {headers[0]} [95 % interval]"),
+        names=(*label_keys(keys), "n"),
+        columns=(*headers, f"Δ {outcomes[0].header} [95 % interval]"),
         sections=tuple(map(tuple, sections.values())),
         numbers=1,
     )
@@ -206,10 +213,9 @@ def _rests_on(report: Report) -> list[str]:
     seeds = str(counts[0]) if counts else "0"
     if len(counts) > 1:
         seeds += f"-{counts[-1]}"
-    above = [c.header for c in report.outcomes if " above " in c.header]
     unit = unit_of(report)
     one = unit.removesuffix("s") if seeds == "1" else unit
-    lines = [f"means over {seeds} {one}" + (f"; {', '.join(above)}" if above else "")]
+    lines = [f"means over {seeds} {one}"]
     if report.primary:
         lines[0] += (
             f"; *: differs from {report.baseline}, p adj at most {LEVEL} over {report.family} "

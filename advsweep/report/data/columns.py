@@ -80,7 +80,7 @@ class Column:
 
     Attributes:
         name: the name in options and data, as it was written.
-        header: the short name in tables.
+        header: its label, in tables, figures, the page and sentences.
         source: what it is a number of.
         window: what it takes from the curve; None for the mean of a metric, and for the value of
             the last evaluation.
@@ -195,8 +195,14 @@ def _parse_at_cutoff(before: str, after: str) -> Column | None:
 def _make_column(text: str, source: Source | None, window: Window | None = None) -> Column | None:
     if source is None:
         return None
-    header = source.label(text) if window is None else source.window_label(text, window)
+    header = source.label if window is None else source.label_in(window)
     return Column(text, header, source, window)
+
+
+def label_column(text: str) -> str:
+    """Return what tables and figures call a column; a name that cannot be one itself."""
+    column = parse_column(text)
+    return text if column is None else column.header
 
 
 def range_of(text: str) -> tuple[float, float] | None:
@@ -207,8 +213,7 @@ def range_of(text: str) -> tuple[float, float] | None:
 
 def column_of(source: Source) -> Column:
     """Return the column of a source without a window and a cutoff."""
-    text = str(source)
-    return Column(text, source.label(text), source)
+    return Column(str(source), source.label, source)
 
 
 def reached_column(cutoff: Cutoff, name: str = REACHED) -> Column:
@@ -223,7 +228,7 @@ def within_steps(column: Column, steps: int) -> Column:
         return column
     if not column.is_mean_of_steps:
         return column
-    return replace(column, header=column.header.removesuffix(f"-{window.value:g}") + f"-{steps}")
+    return replace(column, header=column.source.label_in(Window("first", steps)))
 
 
 def logged_metric(column: Column, evaluated: EvaluationsByTask) -> str | None:

@@ -132,17 +132,10 @@ class Evaluation(Source):
         """Return what stands in the brackets besides the choice of problems."""
         return []
 
-    def label(self, text: str) -> str:
-        entry = self.entry
-        words = text if entry is None else entry.header or entry.end or self.name
-        return " ".join([*self.problems.labels, self._fill(words)])
-
-    def window_label(self, text: str, window: Window) -> str:
-        return f"{self.label(text)} selected" if window.kind == "selected" else text
-
-    def _fill(self, words: str) -> str:
-        """Return the words of the catalogue with the number of the column."""
-        return words
+    @property
+    def label(self) -> str:
+        header = "" if self.entry is None else self.entry.header
+        return " ".join([*self.problems.labels, self._fill(header or self.name)])
 
     def takes(self, window: Window) -> bool:
         return self.has_curve
@@ -299,13 +292,10 @@ class PassAtK(Evaluation):
     def _own_parts(self) -> list[str]:
         return [] if self.above is None else [f"above={self.above}"]
 
-    def label(self, text: str) -> str:
-        label = super().label(text)
-        return label if self.above is None else f"{label} above {self.above}"
-
-    def window_label(self, text: str, window: Window) -> str:
-        # The window as it is written.
-        return f"{self.label(text)} {text.rpartition('@')[2]}"
+    @property
+    def label(self) -> str:
+        label = super().label
+        return label if self.above is None else f"{label} - {self.above}"
 
     def _fill(self, words: str) -> str:
         return words.format(k=self.k)

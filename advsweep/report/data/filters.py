@@ -12,6 +12,7 @@ words are texts; quotes enclose values with spaces.
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import re
@@ -68,10 +69,30 @@ def parse_where(text: str, option: str = "--where") -> list[Filter]:
         tokens = shlex.split(re.sub(rf"\s*({_OPERATORS})\s*", r"\1", text))
     except ValueError as error:
         raise ConfigError(f"{option}: {text!r} has a quote that does not end") from error
+    _check_quotes(tokens, option)
     filters = [_parse_filter(token, option) for token in tokens if token != "and"]
     if not filters:
         raise ConfigError(f"{option}: expected a condition such as group_size=8, got nothing")
     return filters
+
+
+def _check_quotes(tokens: Sequence[str], option: str) -> None:
+    """Refuse words that belong to the value before them, with the quotes that they lack."""
+    for place, token in enumerate(tokens):
+        match = _CONDITION.fullmatch(token)
+        rest = list(itertools.takewhile(_is_bare, tokens[place + 1 :]))
+        if match is None or not rest:
+            continue
+        key, sign, value = match.groups()
+        words = " ".join(rest)
+        raise ConfigError(
+            f"{option}: expected a condition such as group_size=8, got {words!r}; a value with "
+            f'blanks stands in quotes: {key}{sign}"{value} {words}"'
+        )
+
+
+def _is_bare(token: str) -> bool:
+    return token != "and" and _CONDITION.fullmatch(token) is None
 
 
 def _parse_filter(text: str, option: str) -> Filter:
@@ -95,6 +116,15 @@ def _parse_value(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):  # no JSON, thousands of digits, or nested too deeply
         return text
+
+
+def quote_value(text: str) -> str:
+    """Return a value as a filter takes it: in quotes where it has blanks.
+
+    >>> quote_value("rloo (placebo)")
+    '"rloo (placebo)"'
+    """
+    return f'"{text}"' if " " in text else text
 
 
 def split_list(text: str) -> list[str]:

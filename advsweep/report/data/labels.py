@@ -1,8 +1,8 @@
 """Labels: how keys and rows are called in tables, figures, claims and the page.
 
 The only place where the name of a row or an arm is made; that of a column is made by
-`columns.parse_column`, from the labels that its source has, and that of an axis by
-`figures.axes.label_axis`.
+`columns.parse_column`, from the label that its source has, and that of an axis by
+`figures.axes.label_axis`. `report.words` says what a label means.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from advsweep.report.data.keys import METHOD, key_order
+
+# Headings of columns of a table that are no keys.
+_HEADINGS = ("n", "rank", "column", "p")
 
 
 def show_key(value: Any) -> str:
@@ -31,6 +34,15 @@ def short_keys(keys: Iterable[str]) -> dict[str, str]:
     last = {key: key.rpartition(".")[2] for key in keys}
     counts = Counter(last.values())
     return {key: part if counts[part] == 1 else key for key, part in last.items()}
+
+
+def label_keys(keys: Sequence[str]) -> list[str]:
+    """Return what tables and figures call keys: their last parts, `lr`, where these differ.
+
+    The n of `evaluation.n` is the heading of another column.
+    """
+    short = short_keys(keys)
+    return [key if short[key] in _HEADINGS else short[key] for key in keys]
 
 
 def title_key(groups: Iterable[Mapping[str, Any]]) -> str:

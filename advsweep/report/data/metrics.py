@@ -37,9 +37,7 @@ class CatalogueEntry:
         meaning: what it is.
         unit: `share` for parts of a whole; empty for a number without a unit.
         better: which values are better.
-        header: the short name in tables; empty for the name itself.
-        end: that of the mean over the last steps.
-        axis: what the axis of a figure calls it; empty for the name itself.
+        header: its label in tables and figures; empty for the name itself.
         is_signed: whether a share is a difference, which may be below 0 or above 1.
         paper: the paper that defines it; empty if there is none.
     """
@@ -49,8 +47,6 @@ class CatalogueEntry:
     unit: str = ""
     better: MetricDirection = MetricDirection.NEITHER
     header: str = ""
-    end: str = ""
-    axis: str = ""
     is_signed: bool = False
     paper: str = ""
 
@@ -58,12 +54,6 @@ class CatalogueEntry:
     def is_bounded(self) -> bool:
         """Whether its values are between 0 and 1."""
         return self.unit == "share" and not self.is_signed
-
-    def windowed_header(self, kind: str, steps: int) -> str:
-        """Return the header of the mean over the first or last steps; empty without one."""
-        if kind == "end":
-            return self.end
-        return f"{self.header} 1-{steps}" if kind == "first" and self.header else ""
 
     @functools.cached_property
     def pattern(self) -> re.Pattern[str]:

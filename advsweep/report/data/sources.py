@@ -63,17 +63,22 @@ class Source(ABC):
         """The bounds of its values if they are shares; None for others."""
         return _SHARE if self.entry is not None and self.entry.is_bounded else None
 
-    def label(self, text: str) -> str:
-        """Return its part of a header.
+    @property
+    def label(self) -> str:
+        """What tables and figures call it: the catalogue's words, or else its name."""
+        if self.entry is None or not self.entry.header:
+            return str(self)
+        return self._fill(self.entry.header)
 
-        Args:
-            text: the name of the column, as the user wrote it.
-        """
-        return text if self.entry is None else self.entry.header or text
+    def _fill(self, words: str) -> str:
+        """Return the words of the catalogue with the number of the column."""
+        return words
 
-    def window_label(self, text: str, window: Window) -> str:
-        """Return its part of a header with a window; `text` as in `label`."""
-        return text
+    def label_in(self, window: Window) -> str:
+        """Return what tables and figures call it in a window: `ACR end`, `reward/std@end`."""
+        if self.label == str(self):
+            return f"{self}@{window}"
+        return f"{self.label} {window.label}"
 
     def takes(self, window: Window) -> bool:
         """Tell whether its curve can have a window."""
@@ -134,11 +139,6 @@ class Metric(Source):
     @property
     def name(self) -> str:
         return self.metric
-
-    def window_label(self, text: str, window: Window) -> str:
-        if self.entry is None:
-            return text
-        return self.entry.windowed_header(window.kind, int(window.value)) or text
 
     def needs_curve(self, window: Window | None) -> bool:
         # The store itself has means over the first and the last steps.
@@ -204,8 +204,8 @@ class Total(Source):
     def name(self) -> str:
         return f"total/{self.cost}"
 
-    def label(self, text: str) -> str:
-        return super().label(text).format(cost=self.cost)
+    def _fill(self, words: str) -> str:
+        return words.format(cost=self.cost)
 
     def takes(self, window: Window) -> bool:
         return False
@@ -277,9 +277,6 @@ class Reached(Source):
     @property
     def range(self) -> tuple[float, float] | None:
         return _SHARE
-
-    def label(self, text: str) -> str:
-        return text
 
     def takes(self, window: Window) -> bool:
         return False

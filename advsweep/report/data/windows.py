@@ -52,6 +52,11 @@ class Window:
         return self.kind
 
     @property
+    def label(self) -> str:
+        """What follows the label of a column: `end`, or the steps, as `1-100`."""
+        return f"1-{self.value:.0f}" if self.kind == "first" else str(self)
+
+    @property
     def keeps_unit(self) -> bool:
         """Whether its number is a value of the curve, or a mean of such."""
         return self.kind in ("first", "end", "last", "min", "max", "selected")

@@ -1,7 +1,7 @@
-"""What the axis of a figure is called.
+"""What the axis of a figure is called: the label of its column, and its unit.
 
-The only place where an axis of a column gets its text; pictures and the page have it from here. The
-names of rows and arms are made by `report.data.labels`.
+Pictures and the page have it from here. Labels of columns are made by `report.data.columns`, those
+of rows, arms and keys by `report.data.labels`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,12 @@ _NAMED_UNITS = ("nats", "seconds", "tokens")
 
 
 def label_axis(name: str) -> str:
-    """Return the text of an axis that shows a column, such as `answer entropy, nats`.
-
-    A column that selects a task, problems or a cutoff is called by its name, which says so.
-    """
+    """Return the text of an axis that shows a column, such as `H ans, nats`."""
     column = parse_column(name)
-    if column is None or column.source.entry is None:
+    if column is None:
         return name
     entry = column.source.entry
-    window = column.window
-    label = name
-    if name == entry.name:
-        label = entry.axis or name
-    elif window is not None and window.kind == "first" and name == f"{entry.name}@{window}":
-        label = f"{entry.axis or entry.name}, mean over the first {window.value:.0f} steps"
-    keeps_unit = window is None or window.keeps_unit
-    if keeps_unit and entry.unit in _NAMED_UNITS:
-        return f"{label}, {entry.unit}"
-    return label
+    keeps_unit = column.window is None or column.window.keeps_unit
+    if entry is not None and keeps_unit and entry.unit in _NAMED_UNITS:
+        return f"{column.header}, {entry.unit}"
+    return column.header

@@ -10,7 +10,7 @@ import pandas as pd
 
 from advsweep.errors import FitError, ReportError
 from advsweep.names import ACR
-from advsweep.report.data.columns import find_outcome, parse_column
+from advsweep.report.data.columns import find_outcome, label_column, parse_column
 from advsweep.report.data.labels import label_rows
 from advsweep.report.figures import chart
 from advsweep.report.figures.axes import label_axis
@@ -138,7 +138,7 @@ def forest_panel(
         )
     pad = 0.05 * (high - low)
     return chart.Panel(
-        title=name,
+        title=label_column(name),
         series=series,
         x_label="difference",
         rows=labels if is_named else [""] * len(labels),
@@ -166,10 +166,11 @@ def _forest_notes(table: pd.DataFrame, margins: Mapping[str, float], family: str
     if is_tested.any():
         notes.append(f"filled: p of at most {LEVEL} after Benjamini-Hochberg over {family}")
     if not is_tested.all():
-        notes.append(f"described without a test: {', '.join(is_tested.index[~is_tested])}")
+        untested = map(label_column, is_tested.index[~is_tested])
+        notes.append(f"described without a test: {', '.join(untested)}")
     notes += describe_far(table)
     if margins:
-        listed = ", ".join(f"{name} {margin:g}" for name, margin in margins.items())
+        listed = ", ".join(f"{label_column(name)} {margin:g}" for name, margin in margins.items())
         notes.append(f"shaded: the margin of equivalence ({listed})")
     return [*notes, *describe_controls(table)]
 
@@ -181,7 +182,9 @@ def describe_far(table: pd.DataFrame) -> list[str]:
         far = of_outcome[is_far(of_outcome)]
         texts = [f"{row} {show(x)}" for row, x in zip(far["row"], far["difference"], strict=True)]
         if texts:
-            notes.append(f"at an arrow, off the axis of {name}: {', '.join(texts)}")
+            notes.append(
+                f"at an arrow, off the axis of {label_column(str(name))}: {', '.join(texts)}"
+            )
     return notes
 
 

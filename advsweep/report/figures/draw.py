@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from advsweep.errors import ConfigError, ReportError, reason_of
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
 from advsweep.report.figures.chart import LINE, POINTS, Cells, Chart, Panel, Series
+from advsweep.report.figures.layout import PAGE, Layout, paper
 from advsweep.report.figures.style import GREY
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ _PICTURE = ".png"
 _SHADE = "#d9ead3"
 _CELLS = "cividis"  # which any kind of colour vision distinguishes
 _FRAME = 0.05  # of a cell, between its edge and its frame
-_WIDTH = 8.0  # inches
 _PAD = 0.055  # inches
 _CAPTION = 7.5  # points
-_LINE = _CAPTION * 1.3 / 72  # inches
-_LEGEND_LETTERS = int((_WIDTH - 0.3) / 0.068) - 7  # of a label, next to its sample
 _DPI = 150
 _RC_PARAMS = {
     "font.size": 9,
@@ -107,28 +105,44 @@ def choose_path(title: str, figure: str, suffix: str | None) -> Path:
     return Path(f"{safe}-{figure}{suffix or _PICTURE}")
 
 
-def write_files(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
+def choose_layout(target: Path | None, suffix: str | None, width: float | None) -> Layout:
+    """Return the layout of files: that of a paper for a PDF, or with a width.
+
+    Args:
+        target, suffix: as `write_files` takes them.
+        width: inches of a figure of a paper; None for a column.
+    """
+    if width is not None:
+        return paper(width)
+    of_target = None if target is None else target.suffix.lower()
+    return paper() if ".pdf" in (suffix, of_target) else PAGE
+
+
+def write_files(
+    charts: Sequence[Chart], target: Path, suffix: str | None, layout: Layout = PAGE
+) -> Iterator[Path]:
     """Write figures to one file, or each to a file of a folder; yield each path once it is written.
 
     Args:
         target: a file or a folder, as `check_target` has checked it.
         suffix: that of the files of a folder; None for `.png`.
+        layout: their sizes.
 
     Raises:
         ReportError: a file cannot be written.
     """
     if not _is_folder(target):
-        write(charts, target)
+        write(charts, target, layout)
         yield target
         return
     target.mkdir(parents=True, exist_ok=True)
     for chart in charts:
         path = target / f"{chart.name}{suffix or _PICTURE}"
-        write([chart], path)
+        write([chart], path, layout)
         yield path
 
 
-def write(charts: Sequence[Chart], path: Path) -> None:
+def write(charts: Sequence[Chart], path: Path, layout: Layout = PAGE) -> None:
     """Write figures to one file: below each other, or a PDF with a page for each figure.
 
     Raises:
@@ -137,11 +151,11 @@ def write(charts: Sequence[Chart], path: Path) -> None:
     check_path(path)
     suffix = path.suffix.lower()
     pages = [[chart] for chart in charts] if suffix == ".pdf" else [charts]
-    with _settings():
+    with _settings(layout):
         from matplotlib.backends.backend_pdf import PdfPages
 
         try:
-            figures = [_fixed(draw_page(page)) for page in pages]
+            figures = [_fixed(draw_page(page, layout)) for page in pages]
             if suffix != ".pdf":
                 figures[0].savefig(path, dpi=_DPI, metadata=_METADATA[suffix])
                 return
@@ -155,35 +169,36 @@ def write(charts: Sequence[Chart], path: Path) -> None:
 def png_bytes(charts: Sequence[Chart]) -> bytes:
     """Return a picture of figures below each other."""
     buffer = io.BytesIO()
-    with _settings():
+    with _settings(PAGE):
         figure = _fixed(draw_page(charts))
         figure.savefig(buffer, format="png", dpi=_DPI, metadata=_METADATA[_PICTURE])
     return buffer.getvalue()
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def _settings(layout: Layout) -> Iterator[None]:
     """Set matplotlib's defaults and ours, whatever the user's settings are."""
     # Its import reads `matplotlibrc` in the working folder, which may be a stranger's.
     with outside_working_folder():
         import matplotlib.style
-    with matplotlib.style.context(["default", _RC_PARAMS]):
+    with matplotlib.style.context(["default", {**_RC_PARAMS, **layout.settings}]):
         yield
 
 
-def draw_page(charts: Sequence[Chart]) -> Figure:
+def draw_page(charts: Sequence[Chart], layout: Layout = PAGE) -> Figure:
     """Draw figures below each other."""
-    with _settings():
+    with _settings(layout):
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-        heights = [height for chart in charts for height in _heights(chart)]
+        heights = [height for chart in charts for height in layout.heights(chart)]
         # Padding in inches; shares of the figure would grow with the page.
-        layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
-        figure = Figure(figsize=(_WIDTH, sum(heights)), layout=layout)
+        pad = _PAD * layout.scale
+        engine = ConstrainedLayoutEngine(h_pad=pad, w_pad=pad, hspace=0, wspace=0)
+        figure = Figure(figsize=(layout.width, sum(heights)), layout=engine)
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         for chart, body, below in zip(charts, parts[::2], parts[1::2], strict=True):
-            _draw_chart(chart, body, below)
+            _draw_chart(chart, body, below, layout)
         return figure
 
 
@@ -206,51 +221,34 @@ def _fixed(figure: Figure) -> Figure:
     return figure
 
 
-def _lines_of(chart: Chart) -> list[Sequence[Panel]]:
-    """Return the panels in lines."""
-    panels = chart.panels
-    return [panels[i : i + chart.columns] for i in range(0, len(panels), chart.columns)]
-
-
-def _heights(chart: Chart) -> tuple[float, float]:
-    """Return the inches of title, panels and legend, and those of the caption."""
-    height = 0.4 + sum(max(panel.height for panel in line) for line in _lines_of(chart))
-    if labels := chart.labels:
-        # A label that needs several lines has a row of its own.
-        lines = sum(textwrap.fill(label, _LEGEND_LETTERS).count("\n") for label in labels)
-        height += 0.1 + 0.2 * (math.ceil(len(labels) / _legend_columns(labels)) + lines)
-    return height, (chart.caption.count("\n") + 2) * _LINE
-
-
-def _legend_columns(labels: Sequence[str]) -> int:
-    fitting = (_LEGEND_LETTERS + 7) // (max(map(len, labels)) + 7)
-    columns = max(1, min(fitting, len(labels)))
-    # Columns that the rows do not need would leave the last row nearly empty.
-    return math.ceil(len(labels) / math.ceil(len(labels) / columns))
-
-
-def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase) -> None:
-    """Draw a figure with its title and its caption."""
+def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase, layout: Layout) -> None:
+    """Draw a figure, with its title and its caption unless these are a paper's."""
     from matplotlib.text import Text
 
-    body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
-    # A point's width from the left edge, in line with the title.
-    below.text(0.012, 1.0, chart.caption, ha="left", va="top", fontsize=_CAPTION, color=GREY)
-    lines = _lines_of(chart)
-    heights = [max(panel.height for panel in line) for line in lines]
-    grid = body.add_gridspec(len(lines), chart.columns, height_ratios=heights)
+    if not layout.is_paper:
+        body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
+        # A point's width from the left edge, in line with the title.
+        below.text(0.012, 1.0, chart.caption, ha="left", va="top", fontsize=_CAPTION, color=GREY)
+    lines = layout.lines_of(chart)
+    heights = [max(layout.panel_height(chart, panel) for panel in line) for line in lines]
+    grid = body.add_gridspec(len(lines), layout.columns_of(chart), height_ratios=heights)
     for row, line in enumerate(lines):
         drawn = []
         for column, panel in enumerate(line):
             axes = body.add_subplot(grid[row, column])
             drawn.append(axes)
-            _draw_panel(axes, panel)
+            fitted = replace(
+                panel,
+                title=layout.panel_title(chart, panel),
+                rows=layout.row_labels(chart, panel),
+            )
+            _draw_panel(axes, fitted, layout)
             if panel.cells is not None:
-                _draw_cells(axes, panel.cells)
+                _draw_cells(axes, panel.cells, layout)
         if line[0].cells is not None:
             _add_colour_bar(drawn, line[0].cells, body)
     if chart.labels:
-        _add_legend(chart, body)
+        _add_legend(chart, body, layout)
     # No dollar sign starts a formula; an SVG must not have control characters.
     for canvas in (body, below):
         for text in canvas.findobj(Text):
@@ -259,10 +257,11 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase) -> None:
             text.set_text(printable(text.get_text()))
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title(panel.title, fontsize=8.5 if len(panel.title) > 40 else 9)
+    is_long = len(panel.title) > 40 and not layout.is_paper
+    axes.set_title(panel.title, **({"fontsize": 8.5} if is_long else {}))
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     if panel.span is not None:
@@ -271,7 +270,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         draw = axes.axvline if axis == "x" else axes.axhline
         draw(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0.5)
     for place, series in enumerate(panel.series):
-        _draw_series(axes, series, place, panel)
+        _draw_series(axes, series, place, panel, layout.scale)
     axes.set_xscale(panel.x_scale)
     axes.set_yscale(panel.y_scale)
     if panel.threshold is not None:
@@ -289,7 +288,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()))
         axes.minorticks_off()
     elif panel.x_scale == "linear":
-        nbins = 7 if panel.rows is None else 4
+        nbins = 7 if panel.rows is None and not layout.is_paper else 4
         axes.xaxis.set_major_locator(MaxNLocator(nbins=nbins, steps=[1, 2, 5, 10]))
     if panel.y_ticks is not None:
         axes.set_yticks(list(panel.y_ticks), list(panel.y_ticks.values()))
@@ -299,7 +298,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(*panel.y_limits)
 
 
-def _draw_cells(axes: Axes, cells: Cells) -> None:
+def _draw_cells(axes: Axes, cells: Cells, layout: Layout) -> None:
     """Draw a heat map, with a number in each cell and frames around those that may be the best."""
     from matplotlib.patches import Rectangle
 
@@ -315,13 +314,21 @@ def _draw_cells(axes: Axes, cells: Cells) -> None:
             if at not in cells.texts:
                 axes.add_patch(Rectangle(corner, 1, 1, fc="white", ec="#d0d0d0", hatch="///", lw=0))
                 axes.text(
-                    column, row, "missing", ha="center", va="center", fontsize=6.5, color=GREY
+                    column,
+                    row,
+                    "missing",
+                    ha="center",
+                    va="center",
+                    fontsize=layout.cell_size - 1,
+                    color=GREY,
                 )
                 continue
             # Both colours of text are readable in the middle of the colours.
             colour = "white" if cells.values[at] <= (low + high) / 2 else "black"
             text = cells.texts[at]
-            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+            axes.text(
+                column, row, text, ha="center", va="center", fontsize=layout.cell_size, color=colour
+            )
             if is_framed and at in cells.candidates:
                 inner = (corner[0] + _FRAME, corner[1] + _FRAME)
                 side = 1 - 2 * _FRAME
@@ -344,8 +351,12 @@ def _add_colour_bar(axes: Sequence[Axes], cells: Cells, canvas: FigureBase) -> N
     bar.outline.set_visible(False)
 
 
-def _draw_series(axes: Axes, series: Series, place: int, panel: Panel) -> None:
-    """Draw the series at an index of a panel; the more bands there are, the paler they are."""
+def _draw_series(axes: Axes, series: Series, place: int, panel: Panel, scale: float) -> None:
+    """Draw the series at an index of a panel; the more bands there are, the paler they are.
+
+    Args:
+        scale: of lines and markers.
+    """
     mark, style = series.mark, series.style
     if not len(series.x):
         # An empty line that is not clipped would count as one at the origin of the page.
@@ -364,8 +375,8 @@ def _draw_series(axes: Axes, series: Series, place: int, panel: Panel) -> None:
             _arms(series.x, series.x_low, series.x_high),
             fmt="none",
             ecolor=style.colour,
-            elinewidth=1.1,
-            capsize=2.5,
+            elinewidth=1.1 * scale,
+            capsize=2.5 * scale,
         )
     own = {**style.points, **({"markerfacecolor": "none"} if mark.is_hollow else {})}
     if mark is LINE:
@@ -377,8 +388,8 @@ def _draw_series(axes: Axes, series: Series, place: int, panel: Panel) -> None:
         series.y,
         **own,
         linestyle=style.linestyle if mark.line is None else mark.line,
-        linewidth=mark.width,
-        markersize=mark.size,
+        linewidth=mark.width * scale,
+        markersize=mark.size * scale,
         alpha=mark.alpha,
         solid_joinstyle="round",
         rasterized=len(series.x) > 2000,
@@ -393,7 +404,7 @@ def _arms(middle: Any, low: Any, high: Any) -> Any:
     return np.nan_to_num([np.subtract(middle, low), np.subtract(high, middle)])
 
 
-def _add_legend(chart: Chart, canvas: FigureBase) -> None:
+def _add_legend(chart: Chart, canvas: FigureBase, layout: Layout) -> None:
     """Add a legend below all axes."""
     from matplotlib.lines import Line2D
 
@@ -404,14 +415,20 @@ def _add_legend(chart: Chart, canvas: FigureBase) -> None:
         own = [series for series in shown if series.label == label]
         [first, *_] = sorted(own, key=lambda series: series.mark.line == "none")
         line: Any = first.style.linestyle if first.mark.line is None else first.mark.line
-        size = 5.2 if any(series.mark.size for series in own) else 0
-        handles[textwrap.fill(label, _LEGEND_LETTERS)] = Line2D(
-            [], [], **first.style.points, markersize=size, linestyle=line, linewidth=1.6
+        size = 5.2 * layout.scale if any(series.mark.size for series in own) else 0
+        handles[textwrap.fill(label, layout.legend_letters)] = Line2D(
+            [],
+            [],
+            **first.style.points,
+            markersize=size,
+            linestyle=line,
+            linewidth=1.6 * layout.scale,
         )
     canvas.legend(
         list(handles.values()),
         list(handles),
         loc="outside lower center",
-        ncols=_legend_columns(chart.labels),
+        ncols=layout.legend_columns(chart.labels),
         handlelength=3.2,
+        **({"columnspacing": 1.2, "borderpad": 0.1} if layout.is_paper else {}),
     )

@@ -109,7 +109,7 @@ def passk(data: FigureData) -> chart.Chart:
     panel = chart.Panel(
         series=[*bands, *dotted, *curves],
         x_label="k",
-        y_label="pass@k",
+        y_label="p@k",
         x_scale="log",
         x_ticks={int(k): str(k) for k in ks},
         y_limits=(max(low, -0.02), min(high, 1.02)),

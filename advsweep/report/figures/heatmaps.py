@@ -18,10 +18,10 @@ import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.printable import printable_line
-from advsweep.report.data.columns import parse_column
+from advsweep.report.data.columns import label_column, parse_column
 from advsweep.report.data.groups import Group
 from advsweep.report.data.keys import MISSING, is_key, known_keys, value_of
-from advsweep.report.data.labels import show_key, title_key
+from advsweep.report.data.labels import label_keys, show_key, title_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.figures import chart
 from advsweep.report.figures.axes import label_axis
@@ -123,7 +123,7 @@ def heatmap(
     x, y = _choose_keys(data, x, y)
     grid = _measure_grid(data, x, y, metric)
     return chart.Chart(
-        title=f"{data.name}: {metric} over {x} and {y}",
+        title=f"{data.name}: {label_column(metric)} over {' and '.join(label_keys([x, y]))}",
         notes=_describe_grid(grid),
         make_records=lambda: _make_records(grid),
         panels=_make_panels(grid),
@@ -354,6 +354,7 @@ def _make_panels(grid: _Grid) -> list[chart.Panel]:
     means = [cell.mean for cell in grid.cells]
     usual_n = grid.usual_n
     panels = []
+    x_label, y_label = label_keys([grid.x, grid.y])
     for arm in grid.arms:
         table = np.full((len(grid.ys), len(grid.xs)), np.nan)
         for at, cell in arm.cells.items():
@@ -368,8 +369,8 @@ def _make_panels(grid: _Grid) -> list[chart.Panel]:
         panel = chart.Panel(
             title=arm.label,
             cells=cells,
-            x_label=grid.x,
-            y_label=grid.y,
+            x_label=x_label,
+            y_label=y_label,
             x_ticks={place: _show(text) for place, text in enumerate(grid.xs)},
             y_ticks={place: _show(text) for place, text in enumerate(grid.ys)},
             height=0.75 + 0.42 * max(len(grid.ys), 2),

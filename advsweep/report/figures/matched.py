@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from advsweep.errors import ConfigError, ReportError
+from advsweep.report.data.columns import label_column
 from advsweep.report.data.labels import label_rows
 from advsweep.report.figures import chart
 from advsweep.report.figures.comparisons import (
@@ -180,7 +181,7 @@ def draw_matched(rows: MatchedRows, matching: Matching) -> chart.Chart:
     against = sorted(set(rows.baselines.values()))
     what = against[0] if len(against) == 1 else "the baseline"
     return chart.Chart(
-        title=f"{rows.name}: differences to {what} at equal {matching.column}",
+        title=f"{rows.name}: differences to {what} at equal {label_column(matching.column)}",
         notes=[*_notes(records, matching), *describe_far(table), *rows.notes],
         make_records=lambda: records.to_dict("records"),
         panels=panels,
@@ -218,11 +219,9 @@ def _label(row: str, record: pd.Series) -> str:
 def _notes(records: pd.DataFrame, matching: Matching) -> list[str]:
     """Return what the caption says of the comparison and of what is not compared."""
     tested = int(records["p_adjusted"].notna().sum())
-    where = (
-        f"{matching.column} first comes to the lower of the two ends"
-        if matching.level is None
-        else f"{matching.column} first comes to {matching.level:g}"
-    )
+    label = label_column(matching.column)
+    level = "the lower of the two ends" if matching.level is None else f"{matching.level:g}"
+    where = f"{label} first comes to {level}"
     notes = [
         f"each run less that of the baseline of its seed, both where {where}, on the straight line "
         "between evaluations; behind each name: that value in the mean",
@@ -237,7 +236,7 @@ def _notes(records: pd.DataFrame, matching: Matching) -> list[str]:
             listed.append(f"{row} ({most} of {of_row['seeds'].max()} seeds)")
     if listed:
         notes.append(
-            f"not drawn, as fewer than two seeds come to an equal {matching.column}, on lines of "
+            f"not drawn, as fewer than two seeds come to an equal {label}, on lines of "
             f"at most {MAX_SHARE:.0%} of the way from the start: {', '.join(listed)}"
         )
     return [*notes, *describe_controls(records)]

@@ -20,9 +20,10 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import parse_column
+from advsweep.report.data.columns import label_column, parse_column
 from advsweep.report.data.cutoffs import MAX_GAP
 from advsweep.report.data.evaluation_sources import RAREFIED_ENTROPY, RIGHT_ENTROPY
+from advsweep.report.data.labels import label_keys
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
@@ -138,14 +139,15 @@ def rate(data: FigureData, x: str | None = None, metric: str | None = None) -> c
         ]
     values = sorted(frame[key].unique())
     ticks = {value: f"{value:g}" for value in values}
+    [label] = label_keys([key])
     return chart.Chart(
-        title=f"{data.name}: {arms.metric} over {key}",
+        title=f"{data.name}: {label_column(arms.metric)} over {label}",
         notes=[f"lines: means; small points: seeds; rings: {arms.rings}"],
         make_records=lambda: means.to_dict("records"),
         panels=[
             chart.Panel(
                 series=series,
-                x_label=key,
+                x_label=label,
                 y_label=label_axis(arms.metric),
                 x_scale="log" if values[0] > 0 else "linear",
                 x_ticks=ticks if len(ticks) <= _MOST_TICKS else None,
@@ -219,8 +221,8 @@ def frontier(
     return chart.Chart(
         title=f"{data.name}: accuracy against diversity",
         notes=[
-            f"points: means over seeds at each {key} and step; full ones: no other of the arm has "
-            f"both a higher pass@1 and more {metric}",
+            f"points: means over seeds at each {label_keys([key])[0]} and step; full ones: no "
+            f"other of the arm has both a higher pass@1 and more {label_column(metric)}",
             f"the line: that frontier of {first.label}, where its points are at most {MAX_GAP:g} "
             "of pass@1 apart",
             "below: how far the full points lie above it at equal pass@1, with 95 % Student t "

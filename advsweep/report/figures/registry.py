@@ -82,13 +82,6 @@ class CollectedFigures:
     charts: Sequence[Chart]
     skipped: Mapping[str, str]
 
-    def names_by_reason(self) -> dict[str, list[str]]:
-        """Return the names of the figures that are missing, by the reason."""
-        names: dict[str, list[str]] = {}
-        for name, reason in self.skipped.items():
-            names.setdefault(reason, []).append(name)
-        return names
-
 
 def collect_figures(
     data: FigureData, names: Sequence[str], options: Mapping[str, Any]

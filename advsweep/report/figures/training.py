@@ -11,9 +11,10 @@ import pandas as pd
 from advsweep.errors import ReportError, first_of
 from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
 from advsweep.report.data.column_choice import results_first
-from advsweep.report.data.columns import parse_column, range_of
+from advsweep.report.data.columns import label_column, parse_column, range_of
 from advsweep.report.data.windows import Curve
 from advsweep.report.figures import chart
+from advsweep.report.figures.axes import label_axis
 from advsweep.report.figures.data import FigureData
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> ch
 
 def _panel(metric: str, lines: Sequence[chart.Series], *, is_single: bool) -> chart.Panel:
     return chart.Panel(
-        title=metric,
+        title=label_axis(metric),
         series=lines,
         x_label="training step",
         y_limits=chart.limits(lines),
@@ -83,7 +84,9 @@ def _early_notes(data: FigureData, metric: str, series: Mapping[int, Curve]) -> 
     if not early:
         return []
     listed = first_of(early, _NAMED)
-    return [f"ended early, so that later means are without them: {metric} of {listed}"]
+    return [
+        f"ended early, so that later means are without them: {label_column(metric)} of {listed}"
+    ]
 
 
 def _means(data: FigureData, metric: str, series: Mapping[int, Curve], smooth: int) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from advsweep.errors import NotFoundError, ReportError, counted, first_of
 from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import judge_difference, list_findings
-from advsweep.report.data.columns import Column, range_of
+from advsweep.report.data.columns import Column, label_column, range_of
 from advsweep.report.data.filters import Filter
 from advsweep.report.data.frames import describe_run
 from advsweep.report.data.groups import group_runs
@@ -146,7 +147,7 @@ def _collect_columns(data: FigureData, columns: Sequence[Column]) -> list[dict[s
     for column in columns:
         with suppress(NotFoundError, ReportError):
             own = {str(run): round_off(value) for run, value in data.values(column.name).items()}
-            values.append({"name": column.name, "runs": own})
+            values.append({"name": column.header, "runs": own})
     return values
 
 
@@ -238,13 +239,14 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     """Return the runs' curves of every metric, the defaults of the figures first.
 
     Returns:
-        `metrics`: for each metric its `name`, the `steps` of its points, how many steps a point
-        averages (`per`), the bounds of its values if it is a share (`within`), and `runs`: the
-        values at these steps by run id; `t`: the 97.5 % quantile of Student's t for n
+        `metrics`: for each metric its label (`name`), the `steps` of its points, how many steps a
+        point averages (`per`), the bounds of its values if it is a share (`within`), and `runs`:
+        the values at these steps by run id; `t`: the 97.5 % quantile of Student's t for n
         values at index n, from which the page computes its bands.
     """
     order = {name: place for place, name in enumerate(STANDARD)}
     names = sorted(data.metric_names, key=lambda name: (order.get(name, len(order)), name))
+    labels = Counter(map(label_column, names))
     # Every metric gets the same share of the page, so that none depends on which others there are.
     points = budget // (_LETTERS * len(data.runs) * max(len(names), 1))
     metrics: list[dict[str, Any]] = []
@@ -252,9 +254,11 @@ def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
         # Evaluations with different settings make no curve.
         with suppress(NotFoundError, ReportError):
             steps, per, values = data.thinned(name, min(max(points, 2), MOST_POINTS))
+            label = label_column(name)
             metrics.append(
                 {
-                    "name": name,
+                    # A metric of logs may be called as one of ours is labelled.
+                    "name": label if labels[label] == 1 else name,
                     "steps": steps.tolist(),
                     "per": per,
                     "within": range_of(name),
@@ -310,7 +314,7 @@ def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
         lines.append(Line(names=texts, entries=entries))
     return Table(
         names=("run", "row", "seed", "status"),
-        columns=("steps", "seconds", *names),
+        columns=("steps", "seconds", *map(label_column, names)),
         sections=(tuple(lines),),
     )
 

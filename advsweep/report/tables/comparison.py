@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from advsweep.errors import ConfigError
 from advsweep.report.data.columns import Column, find_outcome
 from advsweep.report.data.evaluation_sources import PassAtK
 from advsweep.report.data.metrics import MetricDirection
@@ -19,7 +20,7 @@ from advsweep.report.data.sources import Reached
 from advsweep.report.tables.baselines import BaselineRows, choose_baseline
 from advsweep.report.tables.designs import Spreads
 from advsweep.report.tables.margins import parse_margins
-from advsweep.report.tables.request import ReportRequest
+from advsweep.report.tables.request import NO_BASELINE, ReportRequest
 from advsweep.report.tables.rows import Rows
 from advsweep.report.tables.types import Arm, Difference, Report, Row
 from advsweep.statistics import (
@@ -80,8 +81,14 @@ def compare(rows: Rows, request: ReportRequest, *, tuned: str) -> Compared:
     Raises:
         NotFoundError: no row is the baseline that the user names.
         ReportError: the user's baseline is none, or a row could be compared with several.
-        ConfigError: a margin cannot be read, or is of no primary outcome.
+        ConfigError: a margin cannot be read, or is of no primary outcome, or there is nothing to
+            compare with.
     """
+    if request.baseline == NO_BASELINE and request.margins:
+        raise ConfigError(
+            f"--margin: expected a baseline to be equivalent to, got --baseline {NO_BASELINE}; "
+            "leave out one of the two"
+        )
     margins = parse_margins(request.margins, [outcome.name for outcome in rows.outcomes])
     baseline = choose_baseline(request.baseline, planned=rows.planned, listed=rows.listed)
     if baseline is None:

@@ -138,15 +138,21 @@ POOLED_SPREAD = (
 )
 
 
+_NO_PRIMARY = "no primary outcome has a difference"
+
+
 def difference_notes(report: Report) -> list[str]:
-    """Return sentences about the differences."""
+    """Return sentences about the tables of differences, on what is shown there."""
     if not report.differences:
-        return _describe_no_differences(report)
+        return explain_no_tests(report)
     comparisons = [difference.comparison for difference in report.differences]
     if any(comparison.paired for comparison in comparisons):
+        has_flipped = any(not math.isnan(d.comparison.p_permutation) for d in report.primary)
+        flipped = " (p perm: of flipped signs)" if has_flipped else ""
+        p_value = f", with the t-test's p{flipped}" if report.primary else ""
         test = (
-            "paired by seed, with the t-test's p (p perm: of flipped signs); effect: in standard "
-            "deviations of the pairs' differences (Hedges)"
+            f"paired by seed{p_value}; effect: in standard deviations of the pairs' differences "
+            "(Hedges)"
         )
         is_pooled = any(comparison.pooled for comparison in comparisons)
         spread = POOLED_SPREAD if is_pooled else "that of the pairs' differences alone"
@@ -159,23 +165,26 @@ def difference_notes(report: Report) -> list[str]:
         )
         freedom = "of Welch's t-test, after Satterthwaite"
         needed = "seeds of each row"
-    lines = [
-        f"differences: {test}; P(better): probability that a run does better than one of the "
-        "baseline",
-        describe_family(report) if report.primary else "no primary outcome has a difference",
-        f"df: degrees of freedom {freedom}",
-        f"seeds needed: {needed} that would give 80 % power {_describe_target(report)}, if its "
-        "spread is as estimated here",
-    ]
+    lines = [f"differences: {test}"]
+    if any(difference.improvement is not None for difference in report.differences):
+        lines[0] += "; P(better): probability that a run does better than one of the baseline"
+    lines.append(describe_family(report) if report.primary else _NO_PRIMARY)
+    lines.append(f"df: degrees of freedom {freedom}")
     if report.primary:
+        lines.append(
+            f"seeds needed: {needed} that would give 80 % power {_describe_target(report)}, if "
+            "its spread is as estimated here"
+        )
         lines.append(describe_equivalence(report))
     if not all(comparison.paired for comparison in comparisons):
         lines.append("unpaired: rows that share fewer than two known seeds, by Welch's t-test")
     return lines
 
 
-def _describe_no_differences(report: Report) -> list[str]:
-    """Say why nothing is compared; nothing where that is what the user asked for."""
+def explain_no_tests(report: Report) -> list[str]:
+    """Say why nothing is tested; nothing where that is what the user asked for."""
+    if report.differences:
+        return [] if report.primary else [_NO_PRIMARY]
     if report.baseline is None:
         many = f"not compared, with more than {MOST_ROWS} rows: --baseline names one"
         return [many] if len(report.trained) > MOST_ROWS else []

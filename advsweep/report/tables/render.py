@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from advsweep.report.data.groups import Group
-from advsweep.report.data.labels import show_key
+from advsweep.report.data.labels import label_keys, show_key
 from advsweep.report.tables.comparison import show_seeds
 from advsweep.report.tables.margins import show_margin
 from advsweep.report.tables.marks import find_marks
@@ -52,7 +52,8 @@ def lay_out_differences(report: Report) -> list[Table]:
 
 def _lay_out_rows(report: Report, marks: Mapping[tuple[int, str], Mark]) -> Table:
     keys = report.keys
-    headings = [*keys, "rank", "n"] if report.ranks else [*keys, "n"]
+    labels = label_keys(keys)
+    headings = [*labels, "rank", "n"] if report.ranks else [*labels, "n"]
     sections: dict[bool, list[Line]] = {}
     for i, row in enumerate(report.rows):
         names = show_values(row.group, keys)
@@ -117,7 +118,7 @@ def _lay_out_part(report: Report, differences: Sequence[Difference]) -> Table:
         line = Line(names, tuple(entries[heading] for heading in headings))
         sections.setdefault(d.column.name, []).append(line)
     return Table(
-        names=("column", *keys),
+        names=("column", *label_keys(keys)),
         columns=tuple(headings),
         sections=tuple(map(tuple, sections.values())),
         title=f"Differences to {report.baseline}: {kind}",

@@ -42,7 +42,7 @@ SHARE = (0.0, 1.0)
         (
             "pass@8[gsm8k,level=3,split=train,above=guess]",
             PassAtK(8, "guess", problems=ProblemChoice("gsm8k", level=3, is_train=True)),
-            "gsm8k level 3 train p@8 above guess",
+            "gsm8k level 3 train p@8 - guess",
             HIGHER,
             None,
         ),

@@ -112,7 +112,7 @@ function startFigures() {
     const made = panel(panels);
     const names = [...columns.keys()];
     const of = html("span", { class: "menus" }, made.head);
-    const y = addMenu(of, "upwards", names, names.find((name) => name.startsWith("pass@")) || names[1]);
+    const y = addMenu(of, "upwards", names, names.find((name) => name.startsWith("p@")) || names[1]);
     of.append(" over ");
     const x = addMenu(of, "along", names, names[0]);
     const chart = addChart(made, () => ({
