@@ -30,6 +30,8 @@ _PROBLEMS = re.compile(
     r"(?:(?P<task>\S+) ??)??(?:level (?P<level>-?\d+) ?)?(?P<train>train ?)?"
     r"(?:base (?P<low>[\d.]+)-(?P<high>[\d.]+))?"
 )
+# The row of a control: rloo (placebo).
+_TITLED = re.compile(r"\S+ \((?P<title>[^()]+)\)")
 _DIFFERENCE = re.compile(r"Δ (?P<label>.+?)(?: \[95 % interval\])?")
 # What stands for a number in the words of the catalogue, and in its names.
 _NUMBERS = {"{k}": r"(?P<K>\d+)", "{m}": r"(?P<m>\d+)", "{cost}": r"(?P<COST>[a-z]+)"}
@@ -73,6 +75,9 @@ def find_word(text: str) -> Word | None:
     for place, words in read_words().items():
         if text in words:
             return Word(text, " ".join(words[text].split()), place)
+    titled = _TITLED.fullmatch(text)
+    if titled is not None:
+        return find_word(titled["title"])
     column = find_column(text)
     if column is not None:
         return _describe_column(column)

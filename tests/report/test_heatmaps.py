@@ -47,7 +47,7 @@ def grid(lab: Any) -> Any:
 
 def test_a_cell_has_the_mean_of_its_seeds_and_its_interval(grid: Any) -> None:
     drawn = heatmap(grid)
-    assert drawn.title == "demo: pass@1 over optimizer.lr and group_size"
+    assert drawn.title == "demo: p@1 over lr and group_size"
     assert [panel.title for panel in drawn.panels] == ["grpo", "psr"]
     [cell] = [
         r
@@ -76,7 +76,7 @@ def test_values_are_in_numeric_order_and_empty_cells_say_missing(grid: Any) -> N
     # A cell of one seed has no interval, and says how many seeds it has.
     assert "0.250\nn=1" in texts[0]
     assert "3 seeds where a cell says no n" in " ".join(drawn.notes)
-    assert page.axes[-1].get_ylabel() == "pass@1"
+    assert page.axes[-1].get_ylabel() == "p@1"
 
 
 def frames(chart: Chart) -> list[list[str]]:
@@ -113,7 +113,7 @@ def test_a_number_without_a_better_direction_is_not_framed(grid: Any) -> None:
     drawn = heatmap(grid, metrics=["entropy/answer"])
     assert not any(record["may_be_best"] for record in drawn.records)
     assert "neither high nor low values are better" in " ".join(drawn.notes)
-    assert draw_page([drawn]).axes[-1].get_ylabel() == "answer entropy, nats"
+    assert draw_page([drawn]).axes[-1].get_ylabel() == "H ans, nats"
 
 
 HIGHER, LOWER = MetricDirection.HIGHER, MetricDirection.LOWER
@@ -158,7 +158,7 @@ def test_the_truly_best_cell_is_among_the_candidates() -> None:
 
 def test_the_keys_and_their_axes_can_be_chosen(grid: Any) -> None:
     drawn = heatmap(grid, x="group_size", y="optimizer.lr")
-    assert (drawn.panels[0].x_label, drawn.panels[0].y_label) == ("group_size", "optimizer.lr")
+    assert (drawn.panels[0].x_label, drawn.panels[0].y_label) == ("group_size", "lr")
     # One key is enough where the other follows.
     assert heatmap(grid, y="optimizer.lr").panels[0].x_label == "group_size"
     # Estimators are an axis too; what else varies makes panels.

@@ -70,7 +70,7 @@ def test_runs_are_compared_at_the_lower_of_their_ends(sweep: Any) -> None:
     assert (again["level"], again["gap"]) == (pytest.approx(0.4), 0)
     texts = {text.get_text() for text in draw_page([chart]).findobj(match=Text)}
     assert {"psr at 0.36", "dr_grpo (A/A) at 0.40"} <= texts
-    assert chart.title == "demo: differences to grpo at equal pass@1"
+    assert chart.title == "demo: differences to grpo at equal p@1"
 
 
 def test_rows_that_never_come_to_an_equal_value_are_told_not_dropped(sweep: Any) -> None:

@@ -43,7 +43,7 @@ def forest(lab: Any, where: str = "", task: str | None = None, **options: Any) -
 def test_differences_are_those_of_the_report(arms: Any) -> None:
     drawn = forest(arms)
     # A quarter of 16 samples supports pass@4; the task of these problems is not above guessing.
-    assert [panel.title for panel in drawn.panels] == ["pass@1", "pass@4", "entropy/right"]
+    assert [panel.title for panel in drawn.panels] == ["p@1", "p@4", "H right"]
     assert drawn.title == "demo: differences to rloo"
     found = {(r["row"], r["outcome"]): r for r in drawn.records}
     # Two seeds of a_grae have no right answer.
@@ -82,7 +82,7 @@ def test_a_row_far_from_the_others_is_an_arrow_at_the_end_of_the_axis(arms: Any)
     assert panel.x_limits is not None
     found = {r["row"]: r for r in drawn.records if r["outcome"] == "pass@1"}
     assert found["a_grae"]["difference"] < panel.x_limits[0] < arrow.x.item() < 0
-    assert "At an arrow, off the axis of pass@1: a_grae -0.406." in flat(drawn)
+    assert "At an arrow, off the axis of p@1: a_grae -0.406." in flat(drawn)
     near = [r for row, r in found.items() if row != "a_grae"]
     assert all(panel.x_limits[0] < r["low"] < r["high"] < panel.x_limits[1] for r in near)
 
@@ -90,7 +90,7 @@ def test_a_row_far_from_the_others_is_an_arrow_at_the_end_of_the_axis(arms: Any)
 def test_margins_are_shaded(arms: Any) -> None:
     drawn = forest(arms, margin=("0.02", "entropy/right=0.1"))
     assert [panel.span for panel in drawn.panels] == [(-m, m) for m in (0.02, 0.02, 0.1)]
-    assert "margin of equivalence (pass@1 0.02, pass@4 0.02, entropy/right 0.1)" in flat(drawn)
+    assert "margin of equivalence (p@1 0.02, p@4 0.02, H right 0.1)" in flat(drawn)
     for text in ("0", "x", "pass@2=0.1", "-0.1", "pass@1=nan"):
         with pytest.raises(ConfigError, match="--margin: expected a positive NUMBER, or OUTCOME"):
             forest(arms, margin=(text,))
@@ -107,7 +107,7 @@ def test_rows_may_be_compared_with_their_bases_and_in_other_columns(arms: Any) -
     records = {record["row"].split()[0]: record for record in drawn.records}
     assert records["rloo"]["outcome"] == "pass@2"
     # The sweep does not declare it, so that its differences have no test.
-    assert "Described without a test: pass@2" in flat(drawn)
+    assert "Described without a test: p@2" in flat(drawn)
     assert "Filled" not in flat(drawn)
     assert set(records) == {"rloo", "psr", "grpo", "a_grae", "dr_grpo"}
 
@@ -236,7 +236,7 @@ def test_entropies_of_equal_numbers_of_samples_are_compared(lab: Any) -> None:
         for step, solved in ((5, (2, 2)), (10, (3, 1)), (15, (3, 3))):
             lab.evaluate(run, f"{rate}@{step}", step, solved, n=4)
     chart = chart_of(lab, "frontier")
-    assert chart.panels[0].y_label == "entropy/right, nats"
+    assert chart.panels[0].y_label == "H right, nats"
     assert {record["step"] for record in chart.records} == {5, 10, 15, None}
     assert "Only evaluations of 4 samples per problem" in chart.caption.replace("\n", " ")
     # pass@k does not depend on the number of samples.

@@ -47,7 +47,13 @@ from advsweep.report.claims.kinds import (
     withhold,
 )
 from advsweep.report.claims.reports import ClaimReports
-from advsweep.report.data.columns import OUTCOMES, Column, parse_column, parse_outcomes
+from advsweep.report.data.columns import (
+    OUTCOMES,
+    Column,
+    label_column,
+    parse_column,
+    parse_outcomes,
+)
 from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.tables.comparison import MOST_SEEDS
@@ -324,11 +330,11 @@ def lay_out_claims(results: ClaimResults) -> Document:
     """Lay out the results as a table, with a sentence for each below it."""
     headings = ("difference", "95 % interval", "n", "p", "p adj", "more needed")
     lines = [
-        Line((claim.id, finding.verdict.value), _entries(finding))
+        Line((claim.id, finding.verdict.value, _label_columns(claim)), _entries(finding))
         for claim, finding in results.pairs
     ]
     table = Table(
-        names=("claim", "verdict"),
+        names=("claim", "verdict", "column"),
         columns=headings,
         sections=(tuple(lines),),
         title=results.title,
@@ -344,6 +350,11 @@ def lay_out_claims(results: ClaimResults) -> Document:
         of = f" of {', '.join(ids)}" if len(settings) > 1 else ""
         notes.append(f"setting{of}: {setting}")
     return Document(tables=(table,), notes=tuple(notes), provenance=results.provenance)
+
+
+def _label_columns(claim: Claim) -> str:
+    """Name what a claim is about, as reports do: it need not be one of their outcomes."""
+    return ", ".join(map(label_column, claim.kind.columns))
 
 
 def _count_verdicts(results: ClaimResults) -> str:

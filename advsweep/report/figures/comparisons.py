@@ -10,7 +10,7 @@ import pandas as pd
 
 from advsweep.errors import FitError, ReportError
 from advsweep.names import ACR
-from advsweep.report.data.columns import find_outcome, label_column, parse_column
+from advsweep.report.data.columns import find_outcome, label_column, parse_column, within_steps
 from advsweep.report.data.labels import label_rows
 from advsweep.report.figures import chart
 from advsweep.report.figures.axes import label_axis
@@ -257,12 +257,18 @@ def acr(data: FigureData) -> chart.Chart:
             chart.Panel(
                 title=title,
                 series=series,
-                x_label=label_axis(collapse),
+                x_label=_label_early(collapse, max(run.steps for run in data.runs)),
                 y_label=label_axis(accuracy),
                 height=3.1,
             )
         ],
     )
+
+
+def _label_early(name: str, longest: int) -> str:
+    """Return the label of a number of the first steps, as a report has it: of those there are."""
+    column = parse_column(name)
+    return name if column is None else within_steps(column, longest).header
 
 
 def _line_of(fit: Regression, xs: pd.Series[float]) -> chart.Series:

@@ -63,7 +63,7 @@ def test_rows_that_differ_have_a_sentence_each_and_the_others_one(report):
     assert (fade.name, fade.outcome) == ("fade", "mixed")
     # The mean of fade is 0.2 lower, and that of the noise is 0.008 lower twice.
     assert fade.text.startswith(" against grpo: better ACR, -0.216 [")
-    assert "; higher entropy/token, +0.484 [" in fade.text
+    assert "; higher H tok, +0.484 [" in fade.text
     assert (rloo.name, rloo.outcome) == ("rloo", "mixed")
     assert (others.name, others.outcome) == ("", "")
     # Both differ by -.016, and the 90 % interval of the pooled spread reaches twice as far.
@@ -84,7 +84,7 @@ def test_a_difference_that_is_no_primary_outcome_has_no_verdict(lab, constant):
     verdicts = {d.column.name: judge_difference(d) for d in report.differences}
     assert verdicts == {"reward/mean@end": "not significant", "collapse/acr": "descriptive"}
     [one] = list_findings(report)
-    none = "No significant difference from grpo in reward/mean@end: fade"
+    none = "No significant difference from grpo in mean reward end: fade"
     assert one.text == f"{none} (equal within 0.0064)."
 
 
@@ -100,7 +100,7 @@ def test_a_difference_that_the_correction_withdraws_is_not_significant(lab, cons
     assert judge_difference(fade) == "not significant"
     [finding] = list_findings(report)
     rows = "fade (equal within 0.066); psr (equal within 0.029); rloo (equal within 0.029)"
-    assert finding.text == f"No significant difference from grpo in reward/mean@end: {rows}."
+    assert finding.text == f"No significant difference from grpo in mean reward end: {rows}."
 
 
 def test_rows_are_equivalent_where_the_adjusted_test_at_a_given_margin_says_so(lab, constant):
@@ -116,7 +116,7 @@ def test_rows_are_equivalent_where_the_adjusted_test_at_a_given_margin_says_so(l
         return report, text
 
     report, text = found(0.03)
-    assert text == "Equivalent to grpo within 0.03 in reward/mean@end: psr; rloo."
+    assert text == "Equivalent to grpo within 0.03 in mean reward end: psr; rloo."
     # fade is .04 away, and the three tests are adjusted together.
     p_values = [equivalence_p_value(d.comparison, 0.03) for d in report.primary]
     assert [d.p_equal for d in report.primary] == list(benjamini_hochberg(p_values))

@@ -98,7 +98,7 @@ def test_the_facts_below_the_title(demo):
 def test_curves_are_thinned_until_they_fit(demo):
     whole = collect_curves(_figure_data(demo))
     names = [metric["name"] for metric in whole["metrics"]]
-    assert names[:2] == ["collapse/acr", "entropy/token"]
+    assert names[:2] == ["ACR", "H tok"]
     assert {metric["per"] for metric in whole["metrics"]} == {1}
     # Three metrics and the scores of evaluations of seven runs, at two steps each.
     points = 5

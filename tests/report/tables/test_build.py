@@ -153,8 +153,8 @@ def test_notes_rows_whose_seeds_are_equal(lab, constant):
     assert math.isnan(difference.p_adjusted)
     assert difference.seeds is None
     assert (
-        "zero spread, so that ±0 is no interval: all seeds of a (reward/mean@end), "
-        "b (reward/mean@end) have the same value"
+        "zero spread, so that ±0 is no interval: all seeds of a (mean reward end), "
+        "b (mean reward end) have the same value"
     ) in lay_out(report).notes
 
 

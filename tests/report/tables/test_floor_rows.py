@@ -201,7 +201,7 @@ def test_floors_that_agree_for_all_seeds_are_one(lab):
 def test_names_of_columns_above_a_floor():
     column = parse_column("pass@8[gsm8k,level=3,above=walker]")
     assert column.source == PassAtK(8, "walker", problems=ProblemChoice("gsm8k", level=3))
-    assert column.header == "gsm8k level 3 p@8 above walker"
+    assert column.header == "gsm8k level 3 p@8 - walker"
     # It may be below 0.
     assert range_of("pass@8[above=walker]") is None
     assert range_of("pass@8") == (0.0, 1.0)

@@ -131,7 +131,7 @@ def cut(step_of: Mapping[tuple[str, int], int]) -> Values:
 def test_a_run_that_ends_in_nan_is_named_below_every_table(store, tmp_path):
     take(store, tmp_path / "logs", cut({("grpo", 1): 5}), seeds=3)
     report = build_report(store, ReportRequest())
-    sentence = "ended early: reward/mean@end of grpo (run 2 at step 5 of 12)"
+    sentence = "ended early: mean reward end of grpo (run 2 at step 5 of 12)"
     for text in (
         short(report),
         *(render(report, form) for form in ("table", "markdown")),
@@ -188,7 +188,7 @@ def test_a_run_of_ours_that_diverged_is_named_and_an_optional_metric_is_not(lab)
     columns = ["reward/mean@end", "reward/partial@end"]
     report = build_report(lab.store, ReportRequest("demo", columns=columns))
     (text,) = report.texts(NoteKind.EARLY_END)
-    assert "ended early: reward/mean@end of grpo (run 3 at step 15 of 20)" in text
+    assert "ended early: mean reward end of grpo (run 3 at step 15 of 20)" in text
 
 
 def test_a_run_that_failed_and_is_selected_is_named(lab):
