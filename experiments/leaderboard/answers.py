@@ -850,7 +850,7 @@ REPORTED = ("rloo", "psr", "maxrl", "passk_mix")
 def report_of_four_arms() -> str:
     """What `advsweep report` prints of four arms of the middle range, without some columns."""
     rows = {row["estimator"]: row for row in read("middle")}
-    headers = ["estimator", "n", "p@1", "p@32>guess", "Δ p@1 [95 % interval]"]
+    headers = ["estimator", "n", "p@1", "p@32 - guess", "Δ p@1 [95 % interval]"]
     cells = [headers]
     for name in ("base", *REPORTED):
         row = rows[name]
@@ -874,7 +874,7 @@ def report_of_four_arms() -> str:
 def _sentence(row: Row) -> str:
     """Say what the tests of pass@1 and pass@32 settle of an arm."""
     parts = []
-    for outcome, name in (("pass@1", "p@1"), ("pass@32", "p@32>guess")):
+    for outcome, name in (("pass@1", "p@1"), ("pass@32", "p@32 - guess")):
         if not is_significant("middle", outcome, row["estimator"]):
             continue
         word = "better" if mean_change("middle", outcome, row["estimator"]) > 0 else "worse"
