@@ -221,7 +221,7 @@ def test_every_list_is_named_and_what_it_has_is_found(listed):
         ("task.reward=cosine", "task.reward.weight"),
         ("forest", "differences to the baseline"),
         ("verl", "folders of runs of verl"),
-        ("pass@8", "pass@K"),
+        ("pass@8", "name         pass@8"),
     ],
 )
 def test_what_is_no_config_group_is_described(name, told, in_process):

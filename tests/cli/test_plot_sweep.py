@@ -43,6 +43,22 @@ def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_figure_for_a_paper_is_as_wide_as_a_column(plot, tmp_path):
+    out, err = plot("two", "forest", "-o", "figure.pdf")
+    assert out == "figure.pdf\n"
+    assert err.startswith("Caption of forest: Means with 95 % intervals, paired by seed")
+    text = (tmp_path / "figure.pdf").read_bytes()
+    # 3.25 inches of 72 points; fonts as TrueType.
+    assert b"/MediaBox [ 0 0 234 " in text
+    assert b"/Type3" not in text
+    assert b"/CIDFontType2" in text
+
+
+@pytest.mark.slow
+def test_what_does_not_apply_is_left_out_in_silence(plot):
+    assert plot("two", "-o", "all.png") == ("all.png\n", "")
+
+
 @pytest.mark.slow
 def test_numbers_instead_of_a_picture(plot, tmp_path):
     out, err = plot("two", "--figure", "curves", "--metric", "reward/mean", "--format", "csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -50,6 +51,10 @@ def test_assertions_decide_the_exit_code(report):
         (["--where", "estimator"], "--where: expected KEY=VALUE"),
         (["--at", "hours"], "--at: expected steps"),
         (["--margin", "0"], "--margin: expected a positive NUMBER, or OUTCOME=NUMBER with one of"),
+        (["--margin", "0.1", "--baseline", "none"], "got --baseline none; leave out one"),
+        (["--baseline", "estimator=grpo (A/A)"], 'in quotes: estimator="grpo (A/A)"'),
+        (["-o", "table.pdf"], "--output: expected a file ending in .txt, .md, .tex, .csv, .json"),
+        (["-o", "nowhere/table.tex"], "--output: expected a file in a folder that exists"),
         (["--margin", "pass@2=0.1"], "got 'pass@2=0.1'"),
         (["--outcomes", "entropy/token", "--margin", "0.1"], "one of entropy/token, got '0.1'"),
         (["--rows", "estimatr"], "did you mean 'estimator'"),
@@ -90,15 +95,60 @@ def test_a_report_is_a_small_table_and_sentences(report):
     table = lines[: lines.index("", 6)]
     assert max(map(len, table)) <= 80
     assert any(line.startswith("fade against grpo: worse p@1, -0.05") for line in lines)
-    assert any(
-        line.startswith("means over 3 seeds; p@4 above guess; *: differs from grpo")
-        for line in lines
-    )
+    assert any(line.startswith("means over 3 seeds; *: differs from grpo") for line in lines)
     assert "Differences" not in out
     assert len(lines) < 16
     assert "Differences to grpo: primary outcomes" in report("two", "--full")[1]
     by_rate = report("two", "--rows", "estimator,optimizer.lr,steps")[1]
     assert by_rate.split()[:4] == ["estimator", "steps", "lr", "n"]
+
+
+TABLES = {
+    ".txt": "estimator  n    p@1",
+    ".md": "| estimator | n | p@1 |",
+    ".tex": "estimator & n & ",
+}
+
+
+@pytest.mark.parametrize(("ending", "words"), TABLES.items())
+def test_the_short_table_goes_into_a_file(report, tmp_path, ending, words):
+    path = tmp_path / f"table{ending}"
+    assert report("two", "-o", str(path)) == (0, f"{path}\n", "")
+    short = path.read_text()
+    assert words in short
+    assert "Differences to" not in short
+    assert "fade against grpo: worse p@1" in short
+    report("two", "--full", "-o", str(path))
+    assert "Differences to grpo: primary outcomes" in path.read_text()
+
+
+def test_a_file_has_the_format_of_its_name_or_of_the_option(report, tmp_path):
+    page, data, other = (tmp_path / name for name in ("a.html", "b.csv", "c.dat"))
+    for path, options in ((page, ()), (data, ()), (other, ("--format", "json"))):
+        assert report("two", "-o", str(path), *options)[0] == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert data.read_text().startswith("estimator,n,")
+    assert json.loads(other.read_text())["baseline"] == "grpo"
+
+
+def test_latex_is_a_table_of_booktabs(report):
+    text = report("two", "--format", "latex")[1]
+    body = [line for line in text.splitlines() if not line.startswith("%")]
+    assert body[0] == r"\begin{tabular}{lrrrrr}"
+    assert body[-1] == r"\end{tabular}"
+    rows = [line for line in body if line.endswith(r" \\")]
+    assert {line.count("&") for line in rows} == {5}
+    assert r"p@4 $-$ guess" in rows[0]
+    assert r"$\Delta$ p@1 [95 \% interval]" in rows[0]
+    # A minus sign, not a hyphen.
+    assert re.search(r"\$-0\.0\d+\$ \[\$-", rows[-1])
+
+
+def test_a_page_is_not_printed_on_a_terminal(report, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, err = report("two", "--format", "html")
+    assert (code, out) == (2, "")
+    assert "expected a file for the page, got a terminal; -o FILE.html writes one" in err
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ COMMANDS: dict[str, dict[str, Command]] = {
     "Inspect": {
         "help": Command("help_", "Print the help of a command, or of all."),
         "list": Command("list_", "List estimators, tasks, methods, experiments, plug-ins, ..."),
-        "describe": Command("describe", "Describe an estimator, a task or another component."),
+        "describe": Command("describe", "Describe a component, or a word of a table."),
         "keys": Command("keys", "List or search the config keys: default, range, meaning."),
         "doctor": Command("doctor", "Show what is installed, what is missing and how to get it."),
         "version": Command("version", "Print the version."),

@@ -127,7 +127,7 @@ def describe(
     config_dirs: options.ConfigDirs = None,
     output_format: options.ListFormat = "table",
 ) -> None:
-    """Describe an estimator, a task or another component, or a word of a table.
+    """Describe a component, or a word of a table.
 
     Of estimators: formula, source, options, departures, the advantages of degenerate groups and
     the masses over the solve rate. Of objectives: source, options, departures, the weight of a

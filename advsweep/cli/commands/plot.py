@@ -165,11 +165,8 @@ def plot(
     )
     from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
-    opened = open_store(store, create=False)
-    sweeps = {sweep.name for sweep in opened.sweeps.select()}
-    named = [word for word in targets or [] if word in FIGURES and word not in sweeps]
-    keys = [word for word in targets or [] if word not in named]
-    names = list(dict.fromkeys([*named, *_split(figure)]))
+    words = [word for word in targets or [] if word in FIGURES]
+    names = list(dict.fromkeys([*words, *_split(figure)]))
     values = {
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
@@ -188,6 +185,11 @@ def plot(
         suffix = f".{output_format}"
     check_target(output, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
+    opened = open_store(store, create=False)
+    # A sweep may be called like a figure.
+    sweeps = {sweep.name for sweep in opened.sweeps.select()} if words else set()
+    keys = [word for word in targets or [] if word not in words or word in sweeps]
+    names = [name for name in names if name not in keys or name in _split(figure)]
     with without_collection():
         data = _figure_data(opened, keys, filters, task)
         figures = collect_figures(data, names, figure_options)

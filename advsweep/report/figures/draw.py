@@ -260,10 +260,7 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase, layout: Layou
 def _draw_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    is_long = len(panel.title) > 40 and not layout.is_paper
-    axes.set_title(panel.title, **({"fontsize": 8.5} if is_long else {}))
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
+    _write_texts(axes, panel, layout)
     if panel.span is not None:
         axes.axvspan(*panel.span, color=_SHADE, linewidth=0, zorder=0)
     for axis, value in panel.guides:
@@ -296,6 +293,15 @@ def _draw_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
         axes.set_xlim(*panel.x_limits)
     if panel.y_limits is not None:
         axes.set_ylim(*panel.y_limits)
+
+
+def _write_texts(axes: Axes, panel: Panel, layout: Layout) -> None:
+    """Write the title of a panel and what its axes are."""
+    title = axes.set_title(panel.title)
+    if len(panel.title) > 40 and not layout.is_paper:
+        title.set_fontsize(8.5)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
 
 
 def _draw_cells(axes: Axes, cells: Cells, layout: Layout) -> None:

@@ -21,7 +21,7 @@ from advsweep.printable import printable_line
 from advsweep.report.data.columns import label_column, parse_column
 from advsweep.report.data.groups import Group
 from advsweep.report.data.keys import MISSING, is_key, known_keys, value_of
-from advsweep.report.data.labels import label_keys, show_key, title_key
+from advsweep.report.data.labels import label_keys, short_keys, show_key, title_key
 from advsweep.report.data.metrics import MetricDirection
 from advsweep.report.figures import chart
 from advsweep.report.figures.axes import label_axis
@@ -255,13 +255,14 @@ def _collect_arms(data: FigureData, x: str, y: str) -> tuple[list[_Arm], list[st
 def _label_arms(groups: Sequence[Group], title: str) -> list[str]:
     """Name arms by their estimator, and by the keys in which they differ."""
     labels = []
+    short = short_keys(dict.fromkeys(key for group in groups for key in group))
     for group in groups:
         words = [show_key(group[title])] if title in group else []
         for key, value in group.items():
             if key not in (title, "estimator") and any(
                 other.get(key, MISSING) != value for other in groups
             ):
-                words.append(f"{key}={show_key(value)}")
+                words.append(f"{short[key]}={show_key(value)}")
         labels.append(" ".join(words) or "all runs")
     return labels
 

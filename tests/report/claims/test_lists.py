@@ -190,8 +190,8 @@ def test_formats(lab):
     assert any("sweep main: 9 runs" in line for line in document["provenance"])
     for name, words in {
         "table": "1 claim: 1 hold, 0 contradicted\n",
-        "markdown": "| x | holds | +0.06 | [+0.0352, +0.0848] | 3 |",
-        "latex": "x & holds & $+0.06$ & [+0.0352, +0.0848] & 3",
+        "markdown": "| x | holds | mean reward | +0.06 | [+0.0352, +0.0848] | 3 |",
+        "latex": "x & holds & mean reward & $+0.06$ & [$+0.0352$, $+0.0848$] & 3",
     }.items():
         text = render_claims(results, name)
         assert words in text

@@ -68,7 +68,7 @@ def test_rows_that_differ_have_a_sentence_each_and_the_others_one(report):
     assert (others.name, others.outcome) == ("", "")
     # Both differ by -.016, and the 90 % interval of the pooled spread reaches twice as far.
     equal = "(equal within 0.032, 0.032)"
-    none = "No significant difference from grpo in ACR, entropy/token: avspo"
+    none = "No significant difference from grpo in ACR, H tok: avspo"
     assert others.text == f"{none} {equal}."
     assert describe_findings(report)[0] == f"fade{fade.text}"
 
