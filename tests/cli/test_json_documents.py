@@ -38,6 +38,7 @@ USES: dict[str, tuple[str, ...]] = {
     "describe-member": ("describe", "forest"),
     "describe-objective": ("describe", "objective=gspo"),
     "describe-task": ("describe", "countdown"),
+    "describe-word": ("describe", "p@8 - guess"),
     "describe-weights": ("describe", "clipped", "cispo"),
     "doctor": ("doctor",),
     "eval": ("eval", "1", "-n", "4"),
