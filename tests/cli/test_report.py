@@ -123,12 +123,12 @@ def test_the_short_table_goes_into_a_file(report, tmp_path, ending, words):
 
 
 def test_a_file_has_the_format_of_its_name_or_of_the_option(report, tmp_path):
-    page, data, other = (tmp_path / name for name in ("a.html", "b.csv", "c.dat"))
-    for path, options in ((page, ()), (data, ()), (other, ("--format", "json"))):
+    page, data, other = (tmp_path / name for name in ("a.html", "b.json", "c.dat"))
+    for path, options in ((page, ()), (data, ()), (other, ("--format", "csv"))):
         assert report("two", "-o", str(path), *options)[0] == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert data.read_text().startswith("estimator,n,")
-    assert json.loads(other.read_text())["baseline"] == "grpo"
+    assert json.loads(data.read_text())["baseline"] == "grpo"
+    assert other.read_text().startswith("estimator,n,")
 
 
 def test_latex_is_a_table_of_booktabs(report):
