@@ -26,7 +26,7 @@ from advsweep.sweep.planning.values import words_of
 from advsweep.sweep.planning.words import check_words
 from advsweep.sweep.retry_policy import Policy, parse_duration, store_patience
 from advsweep.sweep.scheduler.execute import execute
-from advsweep.sweep.screens import Screen, screen_of_python
+from advsweep.sweep.screens import NoScreen, Screen, screen_of_python
 from advsweep.sweep.strategies import SweepStrategy, TrainedSweep, plan_sweep
 from advsweep.sweep.watch import watch_events
 
@@ -165,7 +165,7 @@ def sweep(
     _warn_of(planned.plan.warnings)
     planned.plan.check()  # before creating a store
     url = None if store is None else os.fspath(store)
-    screen = screen_of_python() if progress else None
+    screen = screen_of_python() if progress else NoScreen()
     with open_store(url, patience=store_patience()) as opened:
         trained = _train(planned, opened, screen, jobs=jobs, force=force, policy=policy)
         # A relative path would be another one after a change of folder.
@@ -194,7 +194,7 @@ def words_of_call(
 def _train(
     planned: SweepStrategy,
     store: Store,
-    screen: Screen | None,
+    screen: Screen,
     *,
     jobs: int | None,
     force: bool,
@@ -217,13 +217,12 @@ def _train(
     trained = planned.execute(store, train, lambda text: None)
     if trained.result.stopped:
         text = f"sweep {planned.plan.name} was stopped; the same call goes on with it"
-        if screen is not None:
-            screen.conclude(text)
+        screen.conclude(text)
         raise KeyboardInterrupt(text)
     return trained
 
 
-def _runs_of(trained: TrainedSweep, store: str, screen: Screen | None) -> SweepRuns:
+def _runs_of(trained: TrainedSweep, store: str, screen: Screen) -> SweepRuns:
     """Warn of what failed, show the end, and return the sweep's runs."""
     result = trained.result
     for run_id, error in list(result.failed.items())[:_LISTED]:
@@ -231,8 +230,7 @@ def _runs_of(trained: TrainedSweep, store: str, screen: Screen | None) -> SweepR
     name = trained.plan.name
     assert name is not None
     summary = f"{counted(len(result.run_ids), 'run')}: {result.summary}"
-    if screen is not None:
-        screen.conclude(f"sweep {name} of {summary}")
+    screen.conclude(f"sweep {name} of {summary}")
     return SweepRuns(name=name, store=store, summary=summary)
 
 

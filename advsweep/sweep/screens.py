@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 import shutil
 import sys
@@ -119,6 +120,20 @@ class LineScreen(Screen):
 
     def conclude(self, text: str) -> None:
         """Show nothing: the line of the last run's end is there."""
+
+
+class NoScreen(Screen):
+    """Shows nothing."""
+
+    interval: ClassVar[float] = math.inf
+
+    def say(self, line: str) -> None: ...
+
+    def show(self, share: float, parts: Sequence[str]) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def conclude(self, text: str) -> None: ...
 
 
 class NotebookScreen(Screen):
