@@ -167,7 +167,7 @@ def _describe_kind(judged: Judged) -> str:
 
 def _describe_caution(verdict: Verdict) -> Iterator[str]:
     if verdict.without_signal:
-        yield f"Nothing can be told, as runs learned nothing: {'; '.join(verdict.without_signal)}."
+        yield f"Nothing can be told: {'; '.join(verdict.without_signal)}."
     repetition = verdict.outcomes[0].repetition
     if repetition is not None and repetition.is_significant:
         yield (
@@ -202,11 +202,16 @@ def _describe_rates(verdict: Verdict) -> str:
     edge = ""
     if verdict.is_at_edge:
         edge = ", an edge of the grid: another one may be better"
+    chosen = f"{verdict.rate:g} of {_in_words(verdict.rates)} on two other bases{edge}"
     return (
-        f"Learning rates: {verdict.rate:g} of {verdict.rates} on two other bases{edge}; {BASELINE} "
-        f"has {verdict.baseline_rate:g}, which the leaderboard's tuning chose on the same two. Two "
-        "bases do not tell neighbouring rates apart."
+        f"Learning rates: {chosen}; {BASELINE} has {verdict.baseline_rate:g}, which the "
+        "leaderboard's tuning chose on the same two. Two bases do not tell neighbouring rates "
+        "apart."
     )
+
+
+def _in_words(number: int) -> str:
+    return "five" if number == 5 else str(number)
 
 
 def describe_place(outcome: OutcomeRow, listed: Iterable[ListedArm]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from advsweep.errors import counted, rough_duration
 from advsweep.judging.leaderboard import BASELINE
 from advsweep.judging.plans import JudgePlans
 from advsweep.store import Store
-from advsweep.store.races import RaceRecord
+from advsweep.store.races import RaceRecord, read_race
 from advsweep.store.tuning_records import TuningRecord
 from advsweep.sweep.events import SweepResult
 from advsweep.sweep.planning.eta import estimate
@@ -18,6 +18,9 @@ from advsweep.sweep.strategies import OnText, RacedSweep, Stage, Train
 from advsweep.sweep.tuning import Tuning, execute_tuning
 
 _STAGES = 3
+
+# What a run on a range of the leaderboard takes of a core, its base included.
+_CORE_SECONDS = 21.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,9 @@ class JudgeTraining:
             record: the tuning, whose choice the idea gets.
         """
         plan = self.plans.race(None if record is None else record.arms[0].chosen, record)
-        self._announce(2, f"{self.plans.idea.label} beside {BASELINE}", plan)
+        # The tuning has left the sweep without its arms, by which the race is read.
+        self.store.sweeps.add(self.plans.name, {**plan.spec, "settings": plan.settings()})
+        self._announce(2, f"{self.plans.idea.label} beside {BASELINE}")
         trained = RacedSweep(plan).execute(self.store, self.train, self.on_text)
         self._failures.update(trained.result.failed)
         assert trained.race is not None
@@ -93,7 +98,7 @@ class JudgeTraining:
             return self._cut_short(trained.result, record)
         self._warn_of_change()
         repeated = self.plans.repetition(plan, _seeds_of_idea(plan, trained.race))
-        self._announce(3, f"{BASELINE} once more with other rollouts (A/A)", repeated)
+        self._announce(3, f"{BASELINE} once more with other rollouts (A/A)")
         result = self._train(repeated)
         if result.is_cut_short:
             return self._cut_short(result, record)
@@ -107,10 +112,9 @@ class JudgeTraining:
             exit_code=result.exit_code,
         )
 
-    def _announce(self, stage: int, what: str, *plans: Plan) -> None:
+    def _announce(self, stage: int, what: str) -> None:
         """Say which stage begins, and how long it and those after it take at most."""
-        later = plans_after(self.plans, stage if plans else stage - 1)
-        left = TimeLeft.of([*plans, *later], self.store, self.slots)
+        left = left_of(self.plans, self.store, self.slots, stage=stage)
         self.on_text(f"stage {stage} of {_STAGES}, {what}: {describe_left(left)}")
 
     def _warn_of_change(self) -> None:
@@ -123,52 +127,69 @@ class JudgeTraining:
             )
 
 
-def plans_after(plans: JudgePlans, stage: int) -> Iterator[Plan]:
-    """Yield the plans of the stages after one, with all runs that they may need."""
-    tuning = plans.tuning
-    raced = plans.race(None if tuning is None else max(tuning.tune.values))
-    if stage < 1 and tuning is not None:
-        yield tuning.plan(tuning.grid)
-    if stage < 2:
-        yield raced
-    if stage < 3:
-        seeds = {planned.run.seed for planned in raced.runs}
-        yield plans.repetition(raced, [seed for seed in seeds if seed is not None])
-
-
 @dataclass(frozen=True, kw_only=True)
 class TimeLeft:
-    """What some plans have left at most.
+    """What a judge has left at most.
 
     Attributes:
-        seconds: None if it is unknown for some of them.
+        seconds: None if it is unknown.
+        is_rough: whether no run of this store was measured, and an idle machine is assumed.
     """
 
     runs: int
     seconds: float | None
-
-    @classmethod
-    def of(cls, plans: Iterable[Plan], store: Store | None, slots: int) -> TimeLeft:
-        """Estimate what plans have left, one after the other.
-
-        Args:
-            store: None if it does not exist yet.
-        """
-        left = [estimate(plan, store, slots) for plan in plans]
-        seconds = [each.seconds for each in left if each.seconds is not None]
-        return cls(
-            runs=sum(1 for each in left for run in each.runs if run["steps_left"]),
-            seconds=sum(seconds) if len(seconds) == len(left) else None,
-        )
+    is_rough: bool = False
 
     def plain(self) -> dict[str, float | None]:
         """Return it in JSON types."""
-        return asdict(self)
+        return {"runs": self.runs, "seconds": self.seconds}
 
 
-def left_of(plans: JudgePlans, store: Store | None, slots: int) -> TimeLeft:
-    """Return what a judge has left at most."""
-    return TimeLeft.of(plans_after(plans, 0), store, slots)
+def left_of(plans: JudgePlans, store: Store | None, slots: int, *, stage: int = 1) -> TimeLeft:
+    """Return what a judge has left at most.
+
+    Args:
+        store: None if it does not exist yet.
+        slots: workers side by side.
+        stage: the first one that counts.
+    """
+    left = [estimate(plan, store, slots) for plan in _plans_from(plans, store, stage)]
+    runs = sum(1 for each in left for run in each.runs if run["steps_left"])
+    seconds = [each.seconds for each in left if each.seconds is not None]
+    if len(seconds) == len(left):
+        return TimeLeft(runs=runs, seconds=sum(seconds))
+    if plans.setting.is_listed:
+        return TimeLeft(runs=runs, seconds=runs * _CORE_SECONDS / slots, is_rough=True)
+    return TimeLeft(runs=runs, seconds=None)
+
+
+def _plans_from(plans: JudgePlans, store: Store | None, stage: int) -> Iterator[Plan]:
+    """Yield the plans of a stage and those after it, with all runs that they may need."""
+    tuning = plans.tuning
+    rate = None
+    if tuning is not None:
+        if stage <= 1:
+            yield tuning.plan(tuning.grid)
+        chosen = tuning.read(store).arms[0].chosen
+        rate = max(tuning.tune.values) if chosen is None else chosen
+    raced = plans.race(rate)
+    seeds = _seeds_left(raced, store)
+    if stage <= 2:
+        yield replace(raced, runs=[each for each in raced.runs if each.run.seed in seeds])
+    yield plans.repetition(raced, seeds)
+
+
+def _seeds_left(raced: Plan, store: Store | None) -> set[int]:
+    """Return the seeds that a race may need; once it is over, those that it has."""
+    seeds = [p.run.seed for p in raced.runs if p.run.estimator.name == BASELINE]
+    listed = [seed for seed in seeds if seed is not None]
+    name = raced.name or ""
+    if store is None or not any(sweep.name == name for sweep in store.sweeps.select()):
+        return set(listed)
+    record = read_race(store, name)
+    if record is None or any(standing.is_racing for standing in record.standings):
+        return set(listed)
+    return set(listed[: record.standings[1].seeds])
 
 
 def describe_left(left: TimeLeft) -> str:
@@ -176,7 +197,10 @@ def describe_left(left: TimeLeft) -> str:
     if not left.runs:
         return "everything is trained already"
     runs = f"at most {counted(left.runs, 'run')} left"
-    return runs if left.seconds is None else f"{runs}, about {rough_duration(left.seconds)}"
+    if left.seconds is None:
+        return runs
+    idle = " if the cores are idle" if left.is_rough else ""
+    return f"{runs}, about {rough_duration(left.seconds)}{idle}"
 
 
 def _seeds_of_idea(plan: Plan, race: RaceRecord) -> list[int]:

@@ -216,7 +216,8 @@ def _preview(candidate: Candidate, url: str, jobs: int | None, *, as_json: bool)
         plan = {"sweep": plans.name, "store": url, **left.plain()}
         print_json(candidate.plain(plan=plan))
         return
-    echo_line(f"sweep {plans.name} in {url}: {describe_left(left)} with {slots} side by side")
+    side = f" with {slots} side by side" if left.runs else ""
+    echo_line(f"sweep {plans.name} in {url}: {describe_left(left)}{side}")
 
 
 def _judge(
