@@ -198,7 +198,7 @@ def describe_left(left: TimeLeft) -> str:
         return "everything is trained already"
     runs = f"at most {counted(left.runs, 'run')} left"
     if left.seconds is None:
-        return runs
+        return f"{runs}; how long they take is known once the first has finished"
     idle = " if the cores are idle" if left.is_rough else ""
     return f"{runs}, about {rough_duration(left.seconds)}{idle}"
 
