@@ -21,7 +21,7 @@ def data_of(page: str) -> Any:
 
 
 def curve(page: str, run: int) -> list[float]:
-    [metric] = [m for m in data_of(page)["curves"]["metrics"] if m["name"] == "reward/mean"]
+    [metric] = [m for m in data_of(page)["curves"]["metrics"] if m["name"] == "mean reward"]
     return [value for value in metric["runs"][str(run)] if value is not None]
 
 
