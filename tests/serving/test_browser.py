@@ -74,7 +74,7 @@ def test_curves_grow_and_what_was_chosen_stays(training, visit):
     assert page.locator("#standing").inner_text().startswith("4 runs, 1 running, 2 done, 1 failed")
     assert "loss is not finite" in page.locator("#failures").inner_text()
     assert page.title().startswith("2/4 demo")
-    page.get_by_label("metric of figure 1").select_option("collapse/acr")
+    page.get_by_label("metric of figure 1").select_option("ACR")
     legend = page.get_by_role("group", name="Rows shown")
     legend.get_by_role("button", name="fade").click()
     legend.get_by_role("button", name="rloo").click()
@@ -96,7 +96,7 @@ def test_curves_grow_and_what_was_chosen_stays(training, visit):
     assert page.locator("#runs tr.details").count() == 1
     assert page.locator("#runs tr.details").inner_text().count("done") >= 1
     expect(opening).to_be_focused()
-    assert page.get_by_label("metric of figure 1").input_value() == "collapse/acr"
+    assert page.get_by_label("metric of figure 1").input_value() == "ACR"
     assert page.get_by_label("filter").input_value() == "grpo"
     assert page.locator("#matching").inner_text() == "2 of 4 runs"
     assert legend.get_by_role("button", name="fade").get_attribute("aria-pressed") == "false"

@@ -204,6 +204,9 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     parts = {key: set(registry) for key, registry in PARTS.items()}
     for kind, rows in OTHERS.items():
         parts[kind] = {row["name"] for row in rows()}
+    if word in BY_NAME:
+        # Documents of JSON are called as the commands that print them.
+        parts.pop("document")
     for each, names_of_kind in parts.items():
         if word in names_of_kind:
             return each, word

@@ -107,8 +107,8 @@ def test_the_menu_and_the_legend_choose_what_is_drawn(page):
     chart = _chart(page)
     menu = page.get_by_label("metric of figure 1")
     before = chart.locator("path.mean").first.get_attribute("d")
-    assert menu.input_value() == "collapse/acr"
-    menu.select_option("entropy/token")
+    assert menu.input_value() == "ACR"
+    menu.select_option("H tok")
     assert chart.locator("path.mean").first.get_attribute("d") != before
     assert _domain(chart)["y"][1] > 1.5
     assert _labels(chart) == ["grpo", "fade", "rloo"]
@@ -227,8 +227,8 @@ def test_what_is_pointed_at_is_read_out(page):
 
 def test_columns_are_drawn_over_each_other_with_a_point_for_each_run(page):
     chart = page.locator("#panels figure", has=page.get_by_label("upwards")).locator("svg.chart")
-    assert page.get_by_label("upwards").input_value() == "pass@1"
-    assert page.get_by_label("along").input_value() == "collapse/acr@first100"
+    assert page.get_by_label("upwards").input_value() == "p@1"
+    assert page.get_by_label("along").input_value() == "ACR 1-20"
     assert _labels(chart) == ["grpo", "fade", "rloo"]
     assert [g.locator("circle").count() for g in chart.locator("g.series").all()] == [3, 3, 1]
     # Run 1: 2 of 4 samples of one problem of two; its ACR is 0.4, then 0.3.
@@ -236,9 +236,9 @@ def test_columns_are_drawn_over_each_other_with_a_point_for_each_run(page):
     point.scroll_into_view_if_needed()
     point.hover()
     text = page.locator(".readout:visible").inner_text()
-    assert text.splitlines() == ["collapse/acr@first100 0.35", "grpo, run 1", "0.25"]
+    assert text.splitlines() == ["ACR 1-20 0.35", "grpo, run 1", "0.25"]
     before = point.get_attribute("cx")
-    page.get_by_label("along").select_option("entropy/token@end")
+    page.get_by_label("along").select_option("H tok end")
     assert chart.locator("circle").first.get_attribute("cx") != before
 
 
@@ -340,9 +340,9 @@ def test_many_rows_are_chosen_and_long_curves_thinned(lab, visit):
     assert "curves are thinned" in page.locator("#figure-notes").inner_text()
     page.get_by_role("button", name="all", exact=True).click()
     assert len(_labels(_chart(page))) == 10
-    header = page.locator("#runs").get_by_role("columnheader", name="reward/mean")
+    header = page.locator("#runs").get_by_role("columnheader", name="mean reward")
     header.get_by_role("button").click()
-    place = page.locator("#runs thead th").all_text_contents().index("reward/mean")
+    place = page.locator("#runs thead th").all_text_contents().index("mean reward")
     values = page.evaluate(
         "i => [...document.querySelectorAll('#runs tbody tr')].map(r => +r.cells[i].dataset.value)",
         place,
