@@ -74,9 +74,8 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
     config = record.config
     left = record.steps - record.step
     is_active = record.status is Status.RUNNING
-    evaluation = _node(config, "evaluation")
-    # Commands evaluate by themselves.
-    if "n" not in evaluation or _is_calibration(config):
+    evaluation = _evaluation_of(config)
+    if evaluation is None or _is_calibration(config):
         return RunWork(config=config, steps=left, is_active=is_active)
     base = _base_of(record)
     work = RunWork(
@@ -89,7 +88,8 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
         return work
     updates = 0
     if record.backend == _PRETRAINING_BACKEND:
-        updates = _node(config, "model").get("pretraining_steps", 0)
+        steps = _node(config, "model").get("pretraining_steps")
+        updates = steps if isinstance(steps, int) else 0
     return RunWork(
         config=config,
         steps=left,
@@ -99,6 +99,19 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
         base_samples=evaluation["n"],
         is_active=is_active,
     )
+
+
+def _evaluation_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return when and how much a run evaluates; None if its config does not say so in numbers.
+
+    Commands evaluate by themselves, and the records of other programs may hold anything.
+    """
+    node = _node(config, "evaluation")
+    at = node.get("at") or []
+    if not isinstance(at, list):
+        return None
+    numbers = [node.get("n"), node.get("every"), node.get("n_between") or 0, *at]
+    return node if all(isinstance(number, int) for number in numbers) else None
 
 
 def _has_base(record: RunRecord) -> bool:
