@@ -169,8 +169,11 @@ def test_errors_are_raised_and_failures_are_warnings(tmp_path, monkeypatch, caps
     assert capsys.readouterr() == ("", "")
 
 
+# A job in the background of a shell ignores Ctrl-C.
 SCRIPT = """
+import signal
 import advsweep
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     advsweep.sweep({words}, seed=[0, 1], name="slow", jobs=1)
 except KeyboardInterrupt as stop:

@@ -54,6 +54,7 @@ READING = (
     *("samples 1", "list experiments", "describe bandit"),
     *("describe grpo --output masses.svg", "replay 1 -e grpo"),
     *("keys", "schema", "doctor", "audit", "audition 1", "help report", "version"),
+    "judge grpo --checks",
     "serve nonesuch",  # another sweep would be served until Ctrl-C
 )
 WRITING = (
