@@ -125,9 +125,14 @@ def weight_variance_of_parts(
 def _variances(table: Float[np.ndarray, "*runs successes 1"]) -> Float[np.ndarray, "*runs mixed"]:
     """Return the variance of w(k) over k ~ Binomial(G, p̂) at each p̂ between 0 and 1."""
     drawn = _binomial(table.shape[-2] - 1)[1:-1]
+    # Squares of deviations, because E[w²] - E[w]² can round below 0. A shift leaves no deviation
+    # at all where the weights are equal.
+    shifted = table - table[..., :1, :]
     # One matrix product per run, so that its bits do not depend on the other runs.
+    means = drawn @ shifted
+    deviations = np.swapaxes(shifted, -1, -2) - means
     variances: Float[np.ndarray, "*runs mixed"]
-    variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
+    variances = (drawn * deviations**2).sum(axis=-1)
     return variances
 
 

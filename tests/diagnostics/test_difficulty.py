@@ -15,6 +15,7 @@ from advsweep.diagnostics.difficulty import (
     sign_ratio,
     solve_rate_histogram,
     weight_noise,
+    weight_variance_of_parts,
 )
 from advsweep.diagnostics.group_statistics import (
     StackedRollouts,
@@ -65,6 +66,19 @@ def test_numbers_of_successes_that_do_not_occur_are_read_between() -> None:
     variances = [c @ table**2 - (c @ table) ** 2 for c in chance.values()]
     found = weight_variance_of(np.array([1.0, 3.0]), successes, rollouts)
     assert found == pytest.approx(np.mean(variances) / 4)
+
+
+def test_equal_weights_have_no_variance_and_none_is_negative() -> None:
+    # E[w²] - E[w]² of equal weights is of the size of a rounding error, with either sign.
+    successes = np.arange(9)
+    rollouts = np.full(9, 8)
+    for weight in (0.1, 1 / 3, 0.7):
+        weights = np.full(9, weight)
+        assert weight_variance_of(weights, successes, rollouts) == 0
+        (part,) = weight_variance_of_parts(weights, successes, rollouts, np.zeros(9, dtype=int), 1)
+        assert part == 0
+    almost_equal = np.nextafter(1 / 3, np.arange(9) % 2)
+    assert weight_variance_of(almost_equal, successes, rollouts) >= 0
 
 
 def test_sign_ratio() -> None:
