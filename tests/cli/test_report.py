@@ -86,6 +86,17 @@ def test_a_margin_tests_equivalence_in_every_format(report):
     assert abs(difference["difference"]) < difference["equal_within"] < 0.5
 
 
+def test_tests_without_a_second_row_are_said_to_have_no_effect(report):
+    alone = ("two", "--where", "estimator=grpo")
+    for option in ("--margin", "--difference"):
+        for form in ((), ("--full",)):
+            code, out, _ = report(*alone, *form, option, "0.5")
+            assert code == 0
+            assert f"{option} has no effect: there is no other row to compare with" in out
+    assert "no effect" not in report(*alone, "--full")[1]
+    assert "no effect" not in report("two", "--full", "--margin", "0.5")[1]
+
+
 def test_a_report_is_a_small_table_and_sentences(report):
     code, out, _ = report("two")
     assert code == 0

@@ -132,5 +132,18 @@ def _notes_on_numbers(
         NoteKind.WITHOUT_SIGNAL: describe_no_signal(store, measurements.groups),
         NoteKind.EARLY_END: describe_early_ends(measurements.groups, ends),
         NoteKind.CAUTION: cautions,
+        NoteKind.UNTESTED: _describe_untested(request, rows),
     }
     return [Note(kind, text) for kind, listed in texts.items() for text in listed]
+
+
+def _describe_untested(request: ReportRequest, rows: Rows) -> list[str]:
+    """Say which tests the user asked for in vain, as there is no second row."""
+    if len(rows.planned) > 1:
+        return []
+    asked = []
+    if request.margins:
+        asked.append("--margin")
+    if request.target is not None:
+        asked.append("--difference")
+    return [f"{flag} has no effect: there is no other row to compare with" for flag in asked]

@@ -186,8 +186,9 @@ def explain_no_tests(report: Report) -> list[str]:
     if report.differences:
         return [] if report.primary else [_NO_PRIMARY]
     if report.baseline is None:
-        many = f"not compared, with more than {MOST_ROWS} rows: --baseline names one"
-        return [many] if len(report.trained) > MOST_ROWS else []
+        if len(report.trained) > MOST_ROWS:
+            return [f"not compared, with more than {MOST_ROWS} rows: --baseline names one"]
+        return list(report.texts(NoteKind.UNTESTED))
     has_replicates = all(row.n > 1 for row in report.trained)
     why = "no column has an interval" if has_replicates else "that takes two seeds of each"
     return [f"not compared with {report.baseline}: {why}"]

@@ -65,6 +65,8 @@ class NoteKind(Enum):
     """Runs whose numbers are of an earlier step than the others'."""
     CAUTION = "caution"
     """Numbers that say less than they seem to."""
+    UNTESTED = "untested"
+    """Tests that the user asked for, which the rows do not allow."""
 
 
 @dataclass(frozen=True)
