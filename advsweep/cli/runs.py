@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,8 +45,13 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return names, [argument for argument in arguments if "=" in argument]
 
 
-def find_targets(store: Store, keys: Sequence[str]) -> Targets:
+def find_targets(
+    store: Store, keys: Sequence[str], *, hint: Callable[[str], str] | None = None
+) -> Targets:
     """Find runs by sweep name, id, start of an identity, or `last`.
+
+    Args:
+        hint: says what else a key that matches nothing may mean.
 
     Raises:
         NotFoundError: a key matches nothing, or both a sweep and a run.
@@ -60,7 +65,8 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
             run = store.runs.find(key)
         except NotFoundError as error:
             if key not in names:
-                raise NotFoundError(f"{error}; sweeps: {nearest(key, names)}") from error
+                other = "" if hint is None else f"; {hint(key)}"
+                raise NotFoundError(f"{error}; sweeps: {nearest(key, names)}{other}") from error
             sweeps.append(key)
             runs |= {each.id: each for each in store.runs.select(sweep=key, newest_first=False)}
             continue

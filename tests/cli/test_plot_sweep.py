@@ -76,6 +76,14 @@ def test_numbers_instead_of_a_picture(plot, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_mistyped_word_may_be_a_figure(plot, in_process):
+    code, _, err = in_process("plot", "two", "forst")
+    assert code == 2
+    assert "sweeps: known: two" in err
+    assert "figures: did you mean 'forest'?" in err
+    assert len(err.splitlines()) == 1
+
+
 MISTAKES = {
     "figure": (["--figure", "pask"], ["'pask'", "'passk'"]),
     "suffix": (["-o", "a.gif"], [".png, .svg, .pdf", ".gif"]),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from advsweep.report.figures.chart import Chart
     from advsweep.report.figures.data import FigureData
 
+NumberFormat = Literal["csv", "json"]
+
 # Inches of a figure of a paper.
 _NARROWEST = 2.0
 _WIDEST = 12.0
@@ -157,16 +159,13 @@ def plot(
 ) -> None:
     """Draw figures of runs with 95 % intervals over seeds."""
     from advsweep.report.data.filters import parse_where
-    from advsweep.report.figures.draw import (
-        check_target,
-        choose_layout,
-        choose_path,
-        write_files,
-    )
+    from advsweep.report.figures.draw import check_target, choose_path
     from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
-    words = [word for word in targets or [] if word in FIGURES]
-    names = list(dict.fromkeys([*words, *_split(figure)]))
+    words = targets or []
+    chosen = _split(figure)
+    # Before the store is opened, a word is taken for a figure wherever it can be one.
+    called = [word for word in words if word in FIGURES] + chosen
     values = {
         "metrics": _split(metrics),
         "smooth": smooth if smooth > 1 else None,
@@ -178,22 +177,16 @@ def plot(
         "at": at,
     }
     figure_options = {name: value for name, value in values.items() if value}
-    check_options(names or list(FIGURES), figure_options)
-    number_format = output_format if output_format in ("csv", "json") else None
-    suffix = None
-    if output_format is not None and number_format is None:
-        suffix = f".{output_format}"
+    check_options(list(dict.fromkeys(called)) or list(FIGURES), figure_options)
+    number_format, suffix = _split_format(output_format)
     check_target(output, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
-    # A sweep may be called like a figure.
-    sweeps = {sweep.name for sweep in opened.sweeps.select()} if words else set()
-    keys = [word for word in targets or [] if word not in words or word in sweeps]
-    names = [name for name in names if name not in keys or name in _split(figure)]
+    keys, figures = _split_words(opened, words)
+    names = list(dict.fromkeys([*figures, *chosen]))
     with without_collection():
         data = _figure_data(opened, keys, filters, task)
-        figures = collect_figures(data, names, figure_options)
-    charts = figures.charts
+        charts = collect_figures(data, names, figure_options).charts
     if number_format == "csv" and len(charts) > 1:
         several = ", ".join(chart.name for chart in charts)
         raise ConfigError(f"--format csv: expected one figure, got {several}; select with --figure")
@@ -201,15 +194,55 @@ def plot(
         what = names[0] if len(names) == 1 else "figures"
         output = choose_path(data.name, what, suffix)
     if output is not None:
-        layout = choose_layout(output, suffix, width)
-        with without_collection():
-            for path in write_files(charts, output, suffix, layout):
-                line = str(path) if number_format is None else f"Wrote {path}."
-                echo_line(line, err=number_format is not None)
-        if layout.is_paper:
-            _print_captions(charts)
+        _write_pictures(charts, output, suffix, width, has_numbers=number_format is not None)
     if number_format is not None:
         _print_numbers(charts, number_format)
+
+
+def _split_format(output_format: str | None) -> tuple[NumberFormat | None, str | None]:
+    """Return the format of numbers to print, and the suffix of files; one of them at most."""
+    match output_format:
+        case None:
+            return None, None
+        case "csv" | "json":
+            return output_format, None
+        case _:
+            return None, f".{output_format}"
+
+
+def _split_words(store: Store, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which words are of sweeps and runs, and which of figures.
+
+    A sweep that is called like a figure comes first.
+    """
+    from advsweep.report.figures.registry import FIGURES
+
+    figures = [word for word in words if word in FIGURES]
+    if figures:
+        sweeps = {sweep.name for sweep in store.sweeps.select()}
+        figures = [word for word in figures if word not in sweeps]
+    keys = [word for word in words if word not in figures]
+    return keys, figures
+
+
+def _write_pictures(
+    charts: Sequence[Chart],
+    output: Path,
+    suffix: str | None,
+    width: float | None,
+    *,
+    has_numbers: bool,
+) -> None:
+    """Write figures into files, and print their paths: to stderr where stdout has numbers."""
+    from advsweep.report.figures.draw import choose_layout, write_files
+
+    layout = choose_layout(output, suffix, width)
+    with without_collection():
+        for path in write_files(charts, output, suffix, layout):
+            line = f"Wrote {path}." if has_numbers else str(path)
+            echo_line(line, err=has_numbers)
+    if layout.is_paper:
+        _print_captions(charts)
 
 
 def _print_captions(charts: Sequence[Chart]) -> None:
@@ -218,7 +251,7 @@ def _print_captions(charts: Sequence[Chart]) -> None:
         echo_line(f"Caption of {chart.name}: {' '.join(chart.caption.split())}", err=True)
 
 
-def _print_numbers(charts: Sequence[Chart], number_format: Literal["csv", "json"]) -> None:
+def _print_numbers(charts: Sequence[Chart], number_format: NumberFormat) -> None:
     if number_format == "csv":
         for note in charts[0].notes:
             echo_line(note, err=True)
@@ -226,8 +259,13 @@ def _print_numbers(charts: Sequence[Chart], number_format: Literal["csv", "json"
         return
     print_json(
         [
-            {"figure": c.name, "title": c.title, "notes": c.notes, "values": c.records}
-            for c in charts
+            {
+                "figure": chart.name,
+                "title": chart.title,
+                "notes": chart.notes,
+                "values": chart.records,
+            }
+            for chart in charts
         ]
     )
 
@@ -243,11 +281,15 @@ def _figure_data(
 ) -> FigureData:
     """Collect the named runs and a title for them."""
     from advsweep.report.figures.data import FigureData, NamedRuns
+    from advsweep.report.figures.registry import nearest_figure
+
+    def hint_figure(word: str) -> str:
+        return f"figures: {nearest_figure(word)}"
 
     if not keys:
         every = NamedRuns(store.runs.select(newest_first=False), Path(store.name).stem)
         return FigureData(store, every, where, task)
-    targets = find_targets(store, keys)
+    targets = find_targets(store, keys, hint=hint_figure)
     names = [*targets.sweeps]
     if targets.named:
         some = sorted(targets.named)

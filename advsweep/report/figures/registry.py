@@ -33,6 +33,11 @@ def summary_of(name: str) -> str:
     return " ".join(first.split()).removeprefix("Draw ").rstrip(".")
 
 
+def nearest_figure(name: str) -> str:
+    """Return a hint for a mistyped name of a figure."""
+    return nearest(name, FIGURES, f"{VALUES}.figure")
+
+
 def options_of(name: str) -> set[str]:
     """Return the options that have an effect on a figure.
 
@@ -40,9 +45,7 @@ def options_of(name: str) -> set[str]:
         UnknownNameError: there is no such figure; the message suggests the nearest.
     """
     if name not in FIGURES:
-        raise UnknownNameError(
-            f"no figure is called '{name}'; {nearest(name, FIGURES, f'{VALUES}.figure')}"
-        )
+        raise UnknownNameError(f"no figure is called '{name}'; {nearest_figure(name)}")
     taken = set(inspect.signature(FIGURES[name]).parameters)
     # A figure of one number has this parameter in the singular; that of a training has no task.
     of_evaluations = set() if name == curves.__name__ else {"task"}
