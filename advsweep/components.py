@@ -427,6 +427,11 @@ def _identity_of(value: Any) -> Any:
     return to_plain(value)
 
 
+def as_node(value: Any) -> Mapping[str, Any]:
+    """Return a config value if it is a mapping; empty for any other."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def leaves(
     node: Mapping[str, Any], prefix: str = "", *, named: bool = False
 ) -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from advsweep.components import as_node
+from advsweep.store.imported import is_calibration
 from advsweep.store.records import Status
 from advsweep.sweep.planning.rates import Machine, read_rates
 from advsweep.sweep.planning.remaining import Remaining, RunWork, Workers, samples_after, time_of
@@ -75,7 +77,7 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
     left = record.steps - record.step
     is_active = record.status is Status.RUNNING
     evaluation = _evaluation_of(config)
-    if evaluation is None or _is_calibration(config):
+    if evaluation is None or is_calibration(config):
         return RunWork(config=config, steps=left, is_active=is_active)
     base = _base_of(record)
     work = RunWork(
@@ -88,7 +90,7 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
         return work
     updates = 0
     if record.backend == _PRETRAINING_BACKEND:
-        steps = _node(config, "model").get("pretraining_steps")
+        steps = as_node(config.get("model")).get("pretraining_steps")
         updates = steps if isinstance(steps, int) else 0
     return RunWork(
         config=config,
@@ -106,7 +108,7 @@ def _evaluation_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
     Commands evaluate by themselves, and the records of other programs may hold anything.
     """
-    node = _node(config, "evaluation")
+    node = as_node(config.get("evaluation"))
     at = node.get("at") or []
     if not isinstance(at, list):
         return None
@@ -123,16 +125,8 @@ def _has_base(record: RunRecord) -> bool:
 def _base_of(record: RunRecord) -> str:
     """Return what records share whose runs start from the same weights and evaluate them alike."""
     config = record.config
-    model, task = _node(config, "model"), _node(config, "task")
+    model = as_node(config.get("model"))
+    task = as_node(config.get("task"))
     of_seed = "seed" in (model.get("pretraining_seed"), task.get("seed"))
     parts: list[Any] = [model, task, config.get("evaluation"), record.seed if of_seed else None]
     return repr(parts)
-
-
-def _is_calibration(config: Mapping[str, Any]) -> bool:
-    return bool(_node(config, "optimizer").get("calibrates"))
-
-
-def _node(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    node = config.get(key)
-    return node if isinstance(node, Mapping) else {}

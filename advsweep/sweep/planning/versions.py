@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advsweep.components import CODE, leaves
+from advsweep.components import CODE, as_node, leaves
 from advsweep.errors import counted, first_of
 from advsweep.machine import git_state
 from advsweep.store.records import Status
@@ -158,11 +158,6 @@ def _joined_sweep(plan: Plan, records: Sequence[RunRecord]) -> list[str]:
     ]
 
 
-def as_node(value: Any) -> Mapping[str, Any]:
-    """Return a config value if it is a mapping; empty for any other."""
-    return value if isinstance(value, Mapping) else {}
-
-
 def as_text(value: Any) -> str:
     """Return a config value as it is typed on a command line."""
     return value if isinstance(value, str) else json.dumps(value)
@@ -218,7 +213,7 @@ class _Older:
 
 def _changed_files(part: NamedSource, recorded: Any) -> list[str]:
     """Return the names of the files that were added, changed or removed."""
-    before = recorded if isinstance(recorded, Mapping) else {}
+    before = as_node(recorded)
     after = part.source.plain()["files"]
     return sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
 
