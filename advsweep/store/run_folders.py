@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from advsweep.errors import StoreError
 from advsweep.local_files import make_private_folder, open_regular, replace_file
@@ -62,7 +62,7 @@ def folder_name(*, identity: object, attempt: object, estimator: object, seed: o
     return f"{estimator}{numbered}-{str(identity)[:PREFIX]}{again}"
 
 
-def is_whole(value: object, least: int = 0, end: int = 2**63) -> bool:
+def is_whole(value: object, least: int = 0, end: int = 2**63) -> TypeGuard[int]:
     """Return whether a value is a whole number from `least` and below `end`."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < end
 

@@ -14,7 +14,7 @@ from advsweep.store import Status
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.rates import Machine, read_rates
-from advsweep.sweep.planning.remaining import Remaining, RunWork, Workers, samples_after, time_of
+from advsweep.sweep.planning.remaining import Remaining, RunWork, Schedule, Workers, time_of
 from advsweep.sweep.planning.stored import pretrained_share
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ class _Survey:
         self._seen.add(run.identity)
         left = 0
         if not is_repeated:
-            left = self._steps_left(run, record)
+            # A program may report more steps than were planned.
+            left = max(0, self._steps_left(run, record))
         status = MISSING
         if record is not None:
             status = self._status(planned, record)
@@ -184,32 +185,30 @@ class _Survey:
             return RunWork(config=planned.config, steps=steps, is_active=is_active)
         if run.optimizer.calibrates:
             return RunWork(config=planned.config, steps=steps, is_active=is_active)
-        base = self._base_of(planned)
+        base = self._base_of(run)
         updates, base_samples = self._bases[base]
         pretrained = 0.0 if record is None else pretrained_share(record)
         return RunWork(
             config=planned.config,
             steps=steps,
-            samples=samples_after(planned.config["evaluation"], run.steps - left, run.steps),
+            samples=Schedule.of(run.evaluation).samples_after(run.steps - left, run.steps),
             base=base if updates or base_samples else None,
             updates=updates * (1 - pretrained),
             base_samples=base_samples,
             is_active=is_active,
         )
 
-    def _base_of(self, planned: PlannedRun) -> Hashable:
+    def _base_of(self, run: Run) -> Hashable:
         """Return what the runs share that start from the same weights and evaluate them alike."""
-        run = planned.run
-        evaluation = planned.config["evaluation"]
         # Keys are hashes of whole recipes, and a plan has few of them.
-        parts = (id(run.model), id(run.task), id(evaluation), run.seed)
+        parts = (id(run.model), id(run.task), id(run.evaluation), run.seed)
         if parts in self._base_keys:
             return self._base_keys[parts]
         if run.absent:
             key: Hashable = parts  # without its data nobody knows the base
             left = (0, run.evaluation.n)
         else:
-            key = (run.backend.base_key(run), repr(evaluation))
+            key = (run.backend.base_key(run), repr(run.evaluation))
             is_evaluated = self.store is not None and Evaluator(self.store, run, 0, 1).has_base()
             samples = 0 if is_evaluated else run.evaluation.n
             left = (run.backend.pretraining_left(run), samples)

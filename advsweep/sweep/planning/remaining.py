@@ -10,10 +10,51 @@ import heapq
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from advsweep import names
 from advsweep.sweep.planning.rates import Rates
+
+if TYPE_CHECKING:
+    from advsweep.config.settings import EvaluationSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """When a run is evaluated, and with how many samples of each problem.
+
+    Attributes:
+        n, n_between, every, at: as in `EvaluationSettings`.
+    """
+
+    n: int
+    every: int
+    n_between: int | None = None
+    at: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, settings: EvaluationSettings) -> Self:
+        """Return the schedule of settings."""
+        return cls(n=settings.n, every=settings.every, n_between=settings.n_between, at=settings.at)
+
+    def samples_after(self, step: int, steps: int) -> int:
+        """Return the samples of each problem that evaluations after a step draw.
+
+        Args:
+            step: training steps done; the evaluation of the base is left out.
+            steps: training steps.
+        """
+        if step >= steps:
+            return 0
+        # Counted and not listed: a run may have a billion steps.
+        regular = 0
+        if self.every:
+            regular = (steps - 1) // self.every - step // self.every
+        others = {at for at in self.at if step < at < steps and not self._is_regular(at)}
+        return (regular + len(others)) * (self.n_between or self.n) + self.n
+
+    def _is_regular(self, step: int) -> bool:
+        return self.every > 0 and step % self.every == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,20 +209,3 @@ def _costs(work: RunWork, rates: Rates, *, is_first: bool) -> dict[str, float] |
             return None
         costs[name] = number * (rate or 0.0)
     return costs
-
-
-def samples_after(evaluation: Mapping[str, Any], step: int, steps: int) -> int:
-    """Return the samples of each problem that a training's evaluations after a step draw.
-
-    Args:
-        evaluation: the config node, with its defaults.
-        step: training steps done; the evaluation of the base is left out.
-        steps: training steps.
-    """
-    n = int(evaluation["n"])
-    between = int(evaluation.get("n_between") or n)
-    every = int(evaluation["every"])
-    regular = range(every, steps, every) if every else range(0)
-    schedule = {*regular, *(each for each in evaluation.get("at") or () if 0 < each < steps)}
-    inner = sum(1 for each in schedule if each > step)
-    return inner * between + (n if steps > step else 0)

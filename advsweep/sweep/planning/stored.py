@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from advsweep.components import as_node
 from advsweep.store.imported import is_calibration
 from advsweep.store.records import Status
+from advsweep.store.run_folders import is_whole
 from advsweep.sweep.planning.rates import Machine, read_rates
-from advsweep.sweep.planning.remaining import Remaining, RunWork, Workers, samples_after, time_of
+from advsweep.sweep.planning.remaining import Remaining, RunWork, Schedule, Workers, time_of
 from advsweep.sweep.worker.environment import kind_of_machine
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ _EARLIER = 200
 # The backend that pretrains its models.
 _PRETRAINING_BACKEND = "tiny"
 
-_PRETRAINING_STAGE = re.compile(r"pretraining (\d+)/(\d+)")
+# Of few digits, as Python refuses to read thousands of them.
+_PRETRAINING_STAGE = re.compile(r"pretraining (\d{1,18})/(\d{1,18})")
 
 # The stages of a run before and with the evaluation of its base.
 _BEFORE_TRAINING = ("pretraining", "base evaluation", "loading", "calibrating")
@@ -35,7 +37,9 @@ _BEFORE_TRAINING = ("pretraining", "base evaluation", "loading", "calibrating")
 def pretrained_share(record: RunRecord) -> float:
     """Return how far a run is with the pretraining of its base, from 0 to 1."""
     stage = _PRETRAINING_STAGE.fullmatch(record.stage or "")
-    return int(stage[1]) / max(1, int(stage[2])) if stage else 0.0
+    if stage is None:
+        return 0.0
+    return min(1.0, int(stage[1]) / max(1, int(stage[2])))
 
 
 def time_of_stored(
@@ -74,16 +78,16 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
         begun: the bases that are made.
     """
     config = record.config
-    left = record.steps - record.step
+    left = max(0, record.steps - record.step)
     is_active = record.status is Status.RUNNING
-    evaluation = _evaluation_of(config)
-    if evaluation is None or is_calibration(config):
+    schedule = _schedule_of(config)
+    if schedule is None or is_calibration(config):
         return RunWork(config=config, steps=left, is_active=is_active)
     base = _base_of(record)
     work = RunWork(
         config=config,
         steps=left,
-        samples=samples_after(evaluation, record.step, record.steps),
+        samples=schedule.samples_after(record.step, record.steps),
         is_active=is_active,
     )
     if base in begun:
@@ -91,29 +95,33 @@ def _work(record: RunRecord, begun: set[str]) -> RunWork:
     updates = 0
     if record.backend == _PRETRAINING_BACKEND:
         steps = as_node(config.get("model")).get("pretraining_steps")
-        updates = steps if isinstance(steps, int) else 0
+        updates = steps if is_whole(steps) else 0
     return RunWork(
         config=config,
         steps=left,
         samples=work.samples,
         base=base,
         updates=updates * (1 - pretrained_share(record)),
-        base_samples=evaluation["n"],
+        base_samples=schedule.n,
         is_active=is_active,
     )
 
 
-def _evaluation_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _schedule_of(config: Mapping[str, Any]) -> Schedule | None:
     """Return when and how much a run evaluates; None if its config does not say so in numbers.
 
     Commands evaluate by themselves, and the records of other programs may hold anything.
     """
     node = as_node(config.get("evaluation"))
+    n = node.get("n")
+    every = node.get("every")
+    n_between = node.get("n_between") or n
     at = node.get("at") or []
-    if not isinstance(at, list):
+    if not is_whole(n) or not is_whole(every) or not is_whole(n_between):
         return None
-    numbers = [node.get("n"), node.get("every"), node.get("n_between") or 0, *at]
-    return node if all(isinstance(number, int) for number in numbers) else None
+    if not isinstance(at, list) or not all(map(is_whole, at)):
+        return None
+    return Schedule(n=n, every=every, n_between=n_between, at=at)
 
 
 def _has_base(record: RunRecord) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import advsweep
-from advsweep.components import Plain
+from advsweep.components import Plain, as_node
 from advsweep.machine import git_output, memory_bytes, processor_facts, processor_name
 from advsweep.names import PROCESSOR, VECTOR_CAPABILITY
 from advsweep.printable import redacted_arguments
@@ -51,7 +51,7 @@ def kind_of_machine(environment: Mapping[str, Any] | None = None) -> str:
             "cpu": processor_name(),
             "cores": os.cpu_count(),
         }
-    processor = environment.get(PROCESSOR) or {}
+    processor = as_node(environment.get(PROCESSOR))
     facts = {key: value for key, value in processor.items() if key != VECTOR_CAPABILITY}
     return json.dumps([environment.get("cpu"), environment.get("cores"), facts], sort_keys=True)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from advsweep import names
+from advsweep.backends.build import build_run
 from advsweep.store import Owner, Status
 from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.worker.environment import describe_environment, new_run
 
@@ -91,6 +93,24 @@ def test_each_state_of_the_store_is_told(plan, store, tmp_path):
     ]
     forced = estimate(plan("seed=0"), store, slots=1, force=True)
     assert (forced.states, forced.steps) == ({"done": 1}, 20)
+
+
+@pytest.mark.parametrize("node", ["standard", {"name": "standard", "every": 0}])
+def test_a_stored_config_may_leave_out_what_has_a_default(plan, store, node):
+    [planned] = plan("seed=0").runs
+    config = {**planned.config, "evaluation": node}
+    [run_id] = store.runs.add([new_run(build_run(config), config)])
+    finish(store, run_id, 10, Status.INTERRUPTED)
+    left = estimate(plan_again(store.runs.select(ids=[run_id])), store, slots=1)
+    # 3 s of a start, 10 steps of .5 s, and 128 samples after the last step and of the base.
+    assert left.seconds == 3 + 5 + 2 * 128 * 0.25
+
+
+def test_a_program_that_reports_more_steps_than_planned_has_none_left(plan, store):
+    [run_id] = record(store, plan("seed=0"))
+    finish(store, run_id, 25, Status.INTERRUPTED)
+    left = estimate(plan("seed=0"), store, slots=1)
+    assert (left.steps, left.seconds) == (0, 0)
 
 
 def test_a_training_that_is_evaluated_in_two_ways_is_trained_once(plan, store):

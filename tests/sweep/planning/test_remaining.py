@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advsweep import names
+from advsweep.config.settings import EvaluationSettings
 from advsweep.sweep.planning.rates import Kinds, Rates
-from advsweep.sweep.planning.remaining import RunWork, Workers, samples_after, time_of
+from advsweep.sweep.planning.remaining import RunWork, Schedule, Workers, time_of
 
 CONFIG = {"backend": {"name": "tiny"}, "evaluation": {"n": 8}}
 
@@ -82,7 +83,21 @@ def test_a_part_that_nobody_has_measured_leaves_no_estimate():
     ],
 )
 def test_samples_of_the_evaluations_that_are_left(evaluation, step, samples):
-    assert samples_after(evaluation, step, 20) == samples
+    assert Schedule(**evaluation).samples_after(step, 20) == samples
+
+
+@pytest.mark.parametrize("every", [0, 1, 3, 7, 20, 30])
+@pytest.mark.parametrize("at", [(), (1, 6, 7, 19, 20, 25)])
+def test_samples_are_those_of_the_schedule_that_trainings_follow(every, at):
+    settings = EvaluationSettings(n=8, k=(1,), every=every, at=at, n_between=3)
+    for step in range(21):
+        after = [each for each in settings.schedule(20) if each > step]
+        samples = sum(8 if each == 20 else 3 for each in after)
+        assert Schedule.of(settings).samples_after(step, 20) == samples
+
+
+def test_samples_of_a_billion_evaluations_are_counted_without_a_list():
+    assert Schedule(n=2, every=1).samples_after(0, 2**31 - 1) == 2 * (2**31 - 1)
 
 
 def test_what_has_no_effect_on_a_unit_makes_no_other_kind():
