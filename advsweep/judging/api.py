@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.function_text import write_text_of
-from advsweep.judging.ideas import PREFIX
 from advsweep.judging.leaderboard import RANGES
-from advsweep.judging.plans import range_setting
+from advsweep.judging.plans import sort_words
 from advsweep.judging.session import Candidate, Judgement, Session, consider, settle, store_for
 from advsweep.report.api import ReportTable
 from advsweep.report.data.frames import record_frame
@@ -129,7 +128,7 @@ class JudgedEstimator:
 
 def judge(
     estimator: str | os.PathLike[str] | Callable[..., Any],
-    *words: str,
+    *words: str | os.PathLike[str],
     range: str = "middle",
     checks: bool = False,
     jobs: int | None = None,
@@ -145,8 +144,9 @@ def judge(
     Args:
         estimator: a file (`idea.py`, `idea.py:Name`), `package.module:Name`, a registered name, or
             a function or class, which stands for its source.
-        words: its options (`"estimator.scale=0.5"`), and other keys of the setting.
-        range: of the leaderboard: `easy`, `middle` or `hard`.
+        words: its options (`"estimator.scale=0.5"`), and other keys of the setting, or a sweep
+            file (`"problems.yaml"`), in whose setting it is then judged.
+        range: of the leaderboard, without a sweep file: `easy`, `middle` or `hard`.
         checks: only check it; train nothing.
         jobs: how many runs are trained at once; None: one for each core.
         store: its path or URL; None: `$ADVSWEEP_STORE`, else one for this user of the machine.
@@ -159,11 +159,10 @@ def judge(
     """
     if range not in RANGES:
         raise ConfigError(f"range: expected one of {', '.join(RANGES)}; {nearest(range, RANGES)}")
-    own = [word for word in words if word.startswith(PREFIX)]
-    others = [word for word in words if not word.startswith(PREFIX)]
-    setting = range_setting(range, others, [Path(folder) for folder in config_dirs])
+    sorted_words = sort_words([os.fspath(each) for each in words])
+    setting = sorted_words.setting(range, [Path(folder) for folder in config_dirs])
     word = estimator if isinstance(estimator, str) else _word_of(estimator)
-    candidate = consider(word, own, setting)
+    candidate = consider(word, sorted_words.options, setting)
     if checks:
         return JudgedEstimator(candidate)
     if candidate.is_settled:

@@ -19,6 +19,7 @@ from advsweep.config.space import SEED, Assignment
 from advsweep.errors import ConfigError
 from advsweep.judging.ideas import PREFIX, Idea
 from advsweep.judging.leaderboard import BASELINE, baseline_rate
+from advsweep.names import YAML_SUFFIXES
 from advsweep.store.tuning_records import TUNE_KEY, TuningRecord
 from advsweep.sweep.planning.plan import Change, Plan, make_plan
 from advsweep.sweep.racing import plan_race
@@ -56,6 +57,11 @@ class Setting:
     is_listed: bool
     config_dirs: Sequence[Path] = ()
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is that of a sweep file of the user's, whose runs may take hours."""
+        return self.baseline_rate is None
+
 
 def range_setting(
     difficulty: str, overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
@@ -90,6 +96,53 @@ def own_setting(
         is_listed=False,
         config_dirs=config_dirs,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeWords:
+    """The words behind an estimator, of the present command line or the caller's own.
+
+    Attributes:
+        options: of the idea, as `estimator.scale=0.5`.
+        overrides: the other KEY=VALUE.
+        file: a sweep file; None without one.
+    """
+
+    options: Sequence[str]
+    overrides: Sequence[str]
+    file: str | None
+
+    def setting(self, difficulty: str, config_dirs: Sequence[Path] = ()) -> Setting:
+        """Return the setting that they give: that of the sweep file, else of a range."""
+        if self.file is not None:
+            return own_setting(self.file, self.overrides, config_dirs)
+        return range_setting(difficulty, self.overrides, config_dirs)
+
+
+def sort_words(words: Iterable[str]) -> JudgeWords:
+    """Tell the idea's options, keys of the setting and a sweep file apart.
+
+    Raises:
+        ConfigError: a word is neither a file nor KEY=VALUE, or there are several files.
+    """
+    options = []
+    overrides = []
+    files = []
+    for word in words:
+        if "=" not in word:
+            if not word.endswith(YAML_SUFFIXES):
+                raise ConfigError(
+                    f"{word}: expected KEY=VALUE or a sweep file behind the estimator, got another "
+                    "word"
+                )
+            files.append(word)
+        elif word.startswith(PREFIX):
+            options.append(word)
+        else:
+            overrides.append(word)
+    if len(files) > 1:
+        raise ConfigError(f"expected one sweep file, got {', '.join(files)}")
+    return JudgeWords(options=options, overrides=overrides, file=files[0] if files else None)
 
 
 @dataclass(frozen=True, kw_only=True)

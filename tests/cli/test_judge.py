@@ -60,3 +60,12 @@ def test_what_cannot_be_judged_is_one_line(idea, refused):
     refused(["idea.py:1: advantages: expected finite advantages"], "judge", str(idea))
     refused(["no estimator is called 'ida'"], "judge", "ida")
     refused(["expected both or none"], "judge", "psr", "--data", "problems.jsonl")
+    data = ("--data", "problems.jsonl", "--model", "model")
+    refused(
+        ["--data: expected no sweep file beside it, got own.yaml"],
+        "judge",
+        "psr",
+        "own.yaml",
+        *data,
+    )
+    refused(["expected one sweep file, got a.yaml, b.yaml"], "judge", "psr", "a.yaml", "b.yaml")

@@ -39,3 +39,16 @@ def test_rloo_is_judged_at_once():
 def test_what_is_no_range_is_refused():
     with pytest.raises(AdvsweepError, match="range: expected one of easy, middle, hard"):
         advsweep.judge("psr", range="medium")
+
+
+def test_a_sweep_file_is_the_setting(tmp_path):
+    path = tmp_path / "arms.yaml"
+    path.write_text(
+        "task: {name: bandit, seed: seed}\n"
+        "sweep: {common: {backend: bandit}, seeds: [0, 1, 2, 3, 4, 5], "
+        "blocks: [{estimator: [rloo]}]}\n"
+    )
+    found = advsweep.judge("psr", path, "steps=30", checks=True)
+    assert found.plain()["setting"]["name"] == "arms"
+    with pytest.raises(AdvsweepError, match="ready: expected KEY=VALUE or a sweep file"):
+        advsweep.judge("psr", "ready", checks=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,10 +14,11 @@ from advsweep.cli import options
 from advsweep.cli.completion import complete_component
 from advsweep.cli.output import echo, echo_line, print_json
 from advsweep.errors import ConfigError
-from advsweep.names import YAML_SUFFIXES
 
 if TYPE_CHECKING:
+    from advsweep.judging.plans import JudgePlans, JudgeWords
     from advsweep.judging.session import Candidate, Judgement
+    from advsweep.judging.training import TimeLeft
     from advsweep.store import Store
 
 EXAMPLES = (
@@ -100,71 +101,55 @@ def judge(
     from advsweep.cli import consent
     from advsweep.cli.collection import without_collection
     from advsweep.judging import session
-    from advsweep.judging.ideas import PREFIX
-    from advsweep.judging.plans import own_setting, range_setting
+    from advsweep.judging.plans import sort_words
 
     as_json = output_format == "json"
-    words = overrides or []
-    files = _sweep_files(words)
-    own = [text for text in words if text.startswith(PREFIX)]
-    others = [text for text in words if text not in (*own, *files)]
     consent.allow_programs(run_code)
+    words = sort_words(overrides or [])
     if data is not None or model is not None:
-        files.append(_write_setting(data, model))
-    if len(files) > 1:
-        raise ConfigError(f"expected one sweep file, got {', '.join(files)}")
-    if files:
-        setting = own_setting(files[0], others, config_dirs or ())
-    else:
-        setting = range_setting(difficulty, others, config_dirs or ())
+        words = _with_data(words, data, model)
+    setting = words.setting(difficulty, config_dirs or ())
     with without_collection():
-        candidate = session.consider(word, own, setting)
+        candidate = session.consider(word, words.options, setting)
     if not as_json:
         echo(candidate.describe())
-    if candidate.is_settled and not checks:
-        _print(session.settle(candidate), as_json=as_json)
-        return
     if checks:
         if as_json:
             print_json(candidate.plain())
+        return
+    if candidate.is_settled:
+        _print(session.settle(candidate), as_json=as_json)
         return
     url = session.store_for(store)
     if dry_run:
         _preview(candidate, url, jobs, as_json=as_json)
         return
-    if files and not yes:
+    if setting.is_own and not yes:
         _ask(candidate, url, jobs)
     _judge(candidate, url, jobs=jobs, output=output, as_json=as_json)
 
 
-def _sweep_files(words: Sequence[str]) -> list[str]:
-    """Return the sweep files among the words behind the estimator.
+def _with_data(words: JudgeWords, data: str | None, model: str | None) -> JudgeWords:
+    """Return the words with the sweep file of the user's problems and model.
 
     Raises:
-        ConfigError: a word is neither a file nor KEY=VALUE.
+        ConfigError: one of the two is missing or cannot be used, or the words have a sweep file.
     """
-    files = []
-    for text in words:
-        if "=" in text:
-            continue
-        if not text.endswith(YAML_SUFFIXES):
-            raise ConfigError(
-                f"{text}: expected KEY=VALUE or a sweep file behind the estimator, got another word"
-            )
-        files.append(text)
-    return files
+    if data is None or model is None:
+        raise ConfigError("--data and --model: expected both or none, got one alone")
+    if words.file is not None:
+        raise ConfigError(f"--data: expected no sweep file beside it, got {words.file}")
+    return replace(words, file=_write_setting(data, model))
 
 
-def _write_setting(data: str | None, model: str | None) -> str:
+def _write_setting(data: str, model: str) -> str:
     """Write the sweep file of the user's problems and model, if it is not there; return its name.
 
     Raises:
-        ConfigError: one of the two is missing, or cannot be used.
+        ConfigError: one of the two cannot be used.
     """
     from advsweep.cli.own_data import check_model, propose, sweep_file
 
-    if data is None or model is None:
-        raise ConfigError("--data and --model: expected both or none, got one alone")
     check_model(model)
     path = Path(f"{Path(data).stem}.yaml")
     if path.exists():
@@ -185,13 +170,10 @@ def _ask(candidate: Candidate, url: str, jobs: int | None) -> None:
     Raises:
         ConfigError: nobody can answer.
     """
-    from advsweep.cli.plans import describe_plan, open_existing
-    from advsweep.judging import session
-    from advsweep.judging.training import describe_left, left_of
+    from advsweep.cli.plans import describe_plan
+    from advsweep.judging.training import describe_left
 
-    opened = open_existing(url)
-    plans = session.plans_in(candidate, opened)
-    left = left_of(plans, opened, session.slots_of(plans, jobs))
+    plans, _, left = _what_is_left(candidate, url, jobs)
     if not left.runs:
         return
     echo_line(describe_plan(plans.race(None)), err=True)
@@ -204,20 +186,29 @@ def _ask(candidate: Candidate, url: str, jobs: int | None) -> None:
 
 def _preview(candidate: Candidate, url: str, jobs: int | None, *, as_json: bool) -> None:
     """Print what would be trained, and how long it takes at most."""
-    from advsweep.cli.plans import open_existing
-    from advsweep.judging import session
-    from advsweep.judging.training import describe_left, left_of
+    from advsweep.judging.training import describe_left
 
-    opened = open_existing(url)
-    plans = session.plans_in(candidate, opened)
-    slots = session.slots_of(plans, jobs)
-    left = left_of(plans, opened, slots)
+    plans, slots, left = _what_is_left(candidate, url, jobs)
     if as_json:
         plan = {"sweep": plans.name, "store": url, **left.plain()}
         print_json(candidate.plain(plan=plan))
         return
-    side = f" with {slots} side by side" if left.runs else ""
-    echo_line(f"sweep {plans.name} in {url}: {describe_left(left)}{side}")
+    side = f", {slots} side by side" if left.runs else ""
+    echo_line(f"sweep {plans.name} in {url}{side}: {describe_left(left)}")
+
+
+def _what_is_left(
+    candidate: Candidate, url: str, jobs: int | None
+) -> tuple[JudgePlans, int, TimeLeft]:
+    """Return the plans of a judge, its workers side by side, and what is left to train."""
+    from advsweep.cli.plans import open_existing
+    from advsweep.judging import session
+    from advsweep.judging.training import left_of
+
+    store = open_existing(url)
+    plans = session.plans_in(candidate, store)
+    slots = session.slots_of(plans, jobs)
+    return plans, slots, left_of(plans, store, slots)
 
 
 def _judge(
