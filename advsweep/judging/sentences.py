@@ -148,8 +148,8 @@ def _describe_kind(judged: Judged) -> str:
     }
     where = f"on {judged.setting.name} prompts"
     head = f"{judged.idea.label}: {kinds[verdict.kind]} in {first.header}, {where}"
-    early = verdict.early
-    if early is not None and not verdict.without_signal:
+    early = verdict.settled_by
+    if early is not None:
         return (
             f"{head}: {_signed(early.difference, early.low, early.high)} after {early.seeds} of "
             f"{early.most} seeds, which settled it (the interval holds at every look, with "
@@ -166,6 +166,11 @@ def _describe_kind(judged: Judged) -> str:
 
 
 def _describe_caution(verdict: Verdict) -> Iterator[str]:
+    if verdict.settled_by is not None:
+        yield (
+            "The 95 % intervals in tables and below are a little too narrow, as the race chose the "
+            "number of seeds; the one above holds."
+        )
     if verdict.without_signal:
         yield f"Nothing can be told: {'; '.join(verdict.without_signal)}."
     repetition = verdict.outcomes[0].repetition
@@ -222,7 +227,7 @@ def describe_place(outcome: OutcomeRow, listed: Iterable[ListedArm]) -> str:
     differences[BASELINE] = 0.0
     own = outcome.to_baseline
     above = sorted((d, name) for name, d in differences.items() if d > own.difference)
-    below = sorted(((d, name) for name, d in differences.items() if d <= own.difference))
+    below = sorted((d, name) for name, d in differences.items() if d <= own.difference)
     inside = sum(own.low <= d <= own.high for d in differences.values())
     ends = []
     if above:
@@ -244,13 +249,14 @@ def _describe_limits(judged: Judged) -> Iterator[str]:
     """Say what the evidence does not say."""
     verdict = judged.verdict
     bound = round(100 * verdict.failure_bound)
+    beyond = "anything beyond this setting"
+    if judged.setting.is_listed:
+        beyond = (
+            "other tasks, larger models and longer trainings (this is the tiny model, one family "
+            "of puzzles, 150 steps, still rising)"
+        )
     yield (
-        f"Not said: other tasks, larger models and longer trainings (this is the tiny model, one "
-        f"family of puzzles, 150 steps, still rising); rare failures ({verdict.failed} of "
-        f"{counted(verdict.seeds, 'seed')} failed, and failures of up to {bound} % of runs are not "
-        "excluded)."
-        if judged.setting.is_listed
-        else f"Not said: anything beyond this setting; rare failures ({verdict.failed} of "
+        f"Not said: {beyond}; rare failures ({verdict.failed} of "
         f"{counted(verdict.seeds, 'seed')} failed, and failures of up to {bound} % of runs are not "
         "excluded)."
     )
@@ -277,13 +283,7 @@ def describe_table(judged: Judged) -> list[str]:
             f"{show_measured(row.to_baseline):<24}{repetition}".rstrip()
         )
     n = outcomes[0].to_baseline.n
-    note = f"means over {counted(n, 'seed')}, 95 % intervals; *: p adj at most .05"
-    if judged.verdict.early is not None:
-        note += (
-            ". The race chose the number of seeds, for which these intervals are a little too "
-            "narrow; the one above holds"
-        )
-    return [*lines, *wrap(note)]
+    return [*lines, *wrap(f"means over {counted(n, 'seed')}, 95 % intervals; *: p adj at most .05")]
 
 
 def show_measured(measured: Measured) -> str:

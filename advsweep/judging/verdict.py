@@ -157,6 +157,11 @@ class Verdict:
     listed: Sequence[ListedArm] = ()
 
     @property
+    def settled_by(self) -> EarlyEnd | None:
+        """The early end of the race, if it is the verdict: of runs that learned, that is."""
+        return None if self.without_signal else self.early
+
+    @property
     def failure_bound(self) -> float:
         """The largest share of failing runs that the seeds do not exclude."""
         return failure_bound(self.failed, self.seeds)

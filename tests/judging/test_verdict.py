@@ -11,8 +11,8 @@ from advsweep.errors import AdvsweepError
 from advsweep.judging import session
 from advsweep.judging.leaderboard import read_leaderboard
 from advsweep.judging.plans import Setting, has_room, own_setting, range_setting
-from advsweep.judging.sentences import WIDTH, describe_place
-from advsweep.judging.verdict import EarlyEnd, Measured, OutcomeRow, VerdictKind, _decide
+from advsweep.judging.sentences import WIDTH, Judged, describe_place, describe_verdict
+from advsweep.judging.verdict import EarlyEnd, Measured, OutcomeRow, Verdict, VerdictKind, _decide
 from advsweep.store import Status, open_store
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.writing import write
@@ -203,11 +203,39 @@ def test_the_first_outcome_decides(to_baseline, kind):
     assert _decide([outcome(to_baseline)], None) is kind
 
 
+EARLY = EarlyEnd(
+    verdict="below", difference=-0.3, low=-0.4, high=-0.2, level=0.99, seeds=5, most=12
+)
+
+
 def test_an_early_end_of_the_race_decides():
-    early = EarlyEnd(
-        verdict="below", difference=-0.3, low=-0.4, high=-0.2, level=0.99, seeds=5, most=12
+    assert _decide([outcome(measured(0.001, 0.03))], EARLY) is VerdictKind.WORSE
+
+
+@pytest.mark.parametrize(
+    ("early", "without_signal", "is_said"),
+    [(EARLY, (), True), (None, (), False), (EARLY, ("no run learned",), False)],
+)
+def test_a_race_that_ended_early_is_said_of_the_other_intervals(early, without_signal, is_said):
+    """The page has the sentences and no table of the judge, so that a sentence says it."""
+    candidate = session.consider("psr", [], range_setting("middle"))
+    verdict = Verdict(
+        kind=VerdictKind.OPEN if without_signal else VerdictKind.WORSE,
+        outcomes=[outcome(measured(-0.3, 0.05, p=0.01))],
+        early=early,
+        without_signal=without_signal,
+        seeds=5,
     )
-    assert _decide([outcome(measured(0.001, 0.03))], early) is VerdictKind.WORSE
+    judged = Judged(
+        idea=candidate.idea,
+        setting=candidate.setting,
+        examination=candidate.examination,
+        verdict=verdict,
+        sweep="judge-psr-middle",
+    )
+    first, *others = describe_verdict(judged)
+    assert ("the interval holds at every look" in first) is is_said
+    assert ("a little too narrow" in " ".join(others)) is is_said
 
 
 def test_the_place_among_the_arms_of_the_leaderboard():
