@@ -119,7 +119,7 @@ def call_function(component: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def where_of(component: Component) -> str:
-    """Return the file, the line and the name of a component's function: `idea.py:1: advantages`."""
+    """Return file, line and name of a component's function or class: `idea.py:1: advantages`."""
     code = component.named_code
     return type(component).__name__ if code is None else f"{code.where}: {code.object}"
 

@@ -40,6 +40,7 @@ from advsweep.estimators.batch import (
     Groups,
     spread_input,
 )
+from advsweep.estimators.contract import fitting_size
 from advsweep.named_code import split_word
 from advsweep.objectives import functions
 from advsweep.objectives.base import Objective
@@ -191,10 +192,10 @@ def refuse_unread(estimators: Iterable[Estimator], names: Iterable[str]) -> None
 def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     """Return everything about an estimator that its page and `describe` print, in JSON types."""
     smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
-    groups = {name: [reward] * group_size_of(estimator, 4) for name, reward in smallest.items()}
+    groups = {name: [reward] * fitting_size(estimator, 4) for name, reward in smallest.items()}
     groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
     # Rewards that the formula is defined for, by trying some.
-    others = group_size_of(estimator, 4) - 1
+    others = fitting_size(estimator, 4) - 1
     accepted = "0 and 1 only"
     if estimator.verifier_free:
         accepted = "not read"
@@ -203,7 +204,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     elif _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
         accepted = "means of a group in [0, 1]"
     inputs = {n: v for n, v in NEUTRAL_INPUTS.items() if n in estimator.needs}
-    expected: dict[str, Any] = {"group_size": group_size_of(estimator, 8), "refused": None}
+    expected: dict[str, Any] = {"group_size": fitting_size(estimator, 8), "refused": None}
     try:
         mass_of_rate = {
             p: expected_masses(estimator, p, expected["group_size"], **inputs) for p in _RATES
@@ -262,12 +263,6 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
         return {"advantages": None, "kept": None, "refused": str(error)}
     advantages = computed.rollout_means(batch.lengths)[0].tolist()
     return {"advantages": advantages, "kept": bool(computed.keep.all()), "refused": None}
-
-
-def group_size_of(estimator: Estimator, least: int) -> int:
-    """Return the smallest valid group size of at least `least` rollouts."""
-    multiple = estimator.group_multiple
-    return -(-max(least, estimator.minimum_group) // multiple) * multiple
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, str]:

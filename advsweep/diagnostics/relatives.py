@@ -21,7 +21,7 @@ import torch
 from advsweep.diagnostics.masses import kinds_of_group
 from advsweep.errors import AdvsweepError
 from advsweep.estimators.batch import NEUTRAL_INPUTS, GroupBatch, spread_input
-from advsweep.estimators.varied import varied_batch
+from advsweep.estimators.varied import drawn_batch
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -149,10 +149,7 @@ def gives_the_same(estimator: Estimator, other: Estimator, group_size: int) -> b
     one = copy.deepcopy(estimator)
     two = copy.deepcopy(other)
     for step in range(1, _TRIED_STEPS + 1):
-        generator = torch.Generator().manual_seed(step)
-        rates = torch.linspace(0, 1, _TRIED_PROMPTS)[:, None]
-        drawn = torch.rand(_TRIED_PROMPTS, group_size, generator=generator)
-        batch = varied_batch((drawn < rates).float(), step, _TRIED_STEPS)
+        batch = drawn_batch(_TRIED_PROMPTS, group_size, step, _TRIED_STEPS)
         try:
             mine = one.compute(batch).rollout_means(batch.lengths)
             theirs = two.compute(batch).rollout_means(batch.lengths)

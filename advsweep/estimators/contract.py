@@ -9,6 +9,7 @@ to.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,8 @@ def tried_rewards(estimator: Estimator, group_size: int | None = None) -> Iterat
         group_size: that of a run, which is tried as well.
     """
     multiple = estimator.group_multiple
-    least = _fitting_size(estimator, 1)
-    usual = _fitting_size(estimator, USUAL_SIZE)
+    least = fitting_size(estimator, 1)
+    usual = fitting_size(estimator, USUAL_SIZE)
     for size in dict.fromkeys((group_size or usual, usual, least)):
         if size < least or size % multiple:
             continue  # the run is refused for its group size
@@ -132,10 +133,10 @@ def tried_rewards(estimator: Estimator, group_size: int | None = None) -> Iterat
         yield torch.ones(2, size)
 
 
-def _fitting_size(estimator: Estimator, least: int) -> int:
+def fitting_size(estimator: Estimator, least: int) -> int:
     """Return the smallest group size of at least `least` that an estimator takes."""
-    multiple = estimator.group_multiple
-    return -(-max(least, estimator.minimum_group) // multiple) * multiple
+    smallest = max(least, estimator.minimum_group)
+    return math.ceil(smallest / estimator.group_multiple) * estimator.group_multiple
 
 
 # Properties
@@ -153,17 +154,17 @@ def list_properties(estimator: Estimator) -> list[Property]:
 def describe_form(estimator: Estimator) -> Property:
     """Say what the advantages are, and that they are usable."""
     per = "token" if estimator.per_token else "rollout"
-    size = _fitting_size(estimator, USUAL_SIZE)
+    size = fitting_size(estimator, USUAL_SIZE)
     sentence = (
         f"one finite float per {per}, the same each time, its inputs left as they are: groups of "
-        f"{size} and of {_fitting_size(estimator, 1)} of every solve rate"
+        f"{size} and of {fitting_size(estimator, 1)} of every solve rate"
     )
     return Property(name="shape and numbers", sentence=sentence, is_usual=True)
 
 
 def describe_equal_rewards(estimator: Estimator) -> Property:
     """Say what groups get that are all wrong or all right."""
-    size = _fitting_size(estimator, USUAL_SIZE)
+    size = fitting_size(estimator, USUAL_SIZE)
     wrong, right = (
         _means(estimator, complete_batch(torch.full((4, size), reward))) for reward in (0.0, 1.0)
     )
@@ -241,7 +242,7 @@ def describe_scale(estimator: Estimator) -> Property:
 
 def describe_degenerate(estimator: Estimator) -> Property:
     """Say what single rollouts get, and how large an advantage becomes."""
-    size = _fitting_size(estimator, USUAL_SIZE)
+    size = fitting_size(estimator, USUAL_SIZE)
     values = _means(estimator, complete_batch(_mixed(estimator))).abs()
     place = int(values.amax(dim=1).argmax())
     largest = f"the largest |A| is {values.max():.3g}, where {place} of {size} are right"
@@ -270,7 +271,7 @@ PROPERTIES: tuple[Callable[[Estimator], Property], ...] = (
 
 def _mixed(estimator: Estimator) -> PerRollout:
     """Return a group for each number of right answers, in double precision."""
-    size = _fitting_size(estimator, USUAL_SIZE)
+    size = fitting_size(estimator, USUAL_SIZE)
     return (torch.arange(size) < torch.arange(size + 1)[:, None]).double()
 
 

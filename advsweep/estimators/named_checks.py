@@ -9,6 +9,7 @@ from advsweep.errors import AdvsweepError, ConfigError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.contract import find_problem, tried_rewards
 from advsweep.estimators.varied import complete_batch
+from advsweep.function_options import where_of
 
 
 def check_named(estimator: Estimator, group_size: int | None = None) -> None:
@@ -27,18 +28,18 @@ def check_named(estimator: Estimator, group_size: int | None = None) -> None:
         ConfigError: it begins with the file and the line.
     """
     for part in _parts(estimator):
-        code = part.named_code
-        if code is None:
+        if part.named_code is None:
             continue
+        where = where_of(part)
         for rewards in tried_rewards(part, group_size):
             try:
                 problem = find_problem(part, complete_batch(rewards))
             except ConfigError:
                 raise
             except AdvsweepError as error:
-                raise ConfigError(f"{code.where}: {code.object}: {error}") from error
+                raise ConfigError(f"{where}: {error}") from error
             if problem:
-                raise ConfigError(f"{code.where}: {code.object}: {problem}")
+                raise ConfigError(f"{where}: {problem}")
 
 
 def _parts(estimator: Estimator) -> Iterator[Estimator]:

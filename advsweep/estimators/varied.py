@@ -43,6 +43,14 @@ def varied_batch(rewards: PerRollout, step: int, total_steps: int) -> GroupBatch
     )
 
 
+def drawn_batch(prompts: int, group_size: int, step: int, total_steps: int) -> GroupBatch:
+    """Return a batch that the step seeds, of 0/1 rewards; solve rates go evenly from 0 to 1."""
+    generator = torch.Generator().manual_seed(step)
+    rates = torch.linspace(0, 1, prompts)[:, None]
+    drawn = torch.rand(prompts, group_size, generator=generator)
+    return varied_batch((drawn < rates).float(), step, total_steps)
+
+
 def complete_batch(rewards: PerRollout) -> GroupBatch:
     """Return a batch that has every input, in the first of ten steps."""
     batch = varied_batch(rewards, 1, 10)

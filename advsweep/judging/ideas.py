@@ -8,17 +8,22 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses
 from advsweep.diagnostics.relatives import Relative, find_relatives, gives_the_same
 from advsweep.errors import AdvsweepError, BatchError, ConfigError
 from advsweep.estimators import ESTIMATORS, Estimator
 from advsweep.estimators.batch import NEUTRAL_INPUTS
-from advsweep.estimators.contract import Property, find_problem, list_properties
+from advsweep.estimators.contract import (
+    USUAL_SIZE,
+    Property,
+    find_problem,
+    fitting_size,
+    list_properties,
+)
 from advsweep.estimators.named_checks import check_named
-from advsweep.estimators.varied import varied_batch
+from advsweep.estimators.varied import drawn_batch
+from advsweep.function_options import where_of
 from advsweep.judging.leaderboard import BASELINE
 from advsweep.named_code import parse_word
 
@@ -144,15 +149,11 @@ def _check_steps(estimator: Estimator) -> None:
     Raises:
         ConfigError: the message begins with file and line, and names the step.
     """
-    code = estimator.named_code
-    size = _size_for(estimator)
-    if code is None:
+    if estimator.named_code is None:
         return
+    size = fitting_size(estimator, USUAL_SIZE)
     for step in (1, _TRIED_STEPS // 2, _TRIED_STEPS):
-        generator = torch.Generator().manual_seed(step)
-        rates = torch.linspace(0, 1, _TRIED_PROMPTS)[:, None]
-        drawn = torch.rand(_TRIED_PROMPTS, size, generator=generator)
-        batch = varied_batch((drawn < rates).float(), step, _TRIED_STEPS)
+        batch = drawn_batch(_TRIED_PROMPTS, size, step, _TRIED_STEPS)
         try:
             problem = find_problem(estimator, batch)
         except BatchError:
@@ -160,21 +161,13 @@ def _check_steps(estimator: Estimator) -> None:
         except AdvsweepError as error:
             raise ConfigError(f"{error} (step {step} of {_TRIED_STEPS})") from error
         if problem:
-            raise ConfigError(
-                f"{code.where}: {code.object}: {problem} (step {step} of {_TRIED_STEPS})"
-            )
-
-
-def _size_for(estimator: Estimator) -> int:
-    """Return the usual group size, or the next that the estimator takes."""
-    multiple = estimator.group_multiple
-    return -(-max(8, estimator.minimum_group) // multiple) * multiple
+            raise ConfigError(f"{where_of(estimator)}: {problem} (step {step} of {_TRIED_STEPS})")
 
 
 def examine(idea: Idea) -> Examination:
     """Return what an estimator is without a training."""
     estimator = idea.estimator
-    size = _size_for(estimator)
+    size = fitting_size(estimator, USUAL_SIZE)
     others = [
         ESTIMATORS.build(name)
         for name in ESTIMATORS.names()

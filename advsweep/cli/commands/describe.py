@@ -374,14 +374,15 @@ def _compare_masses(
     output_format: options.ListFormat,
 ) -> None:
     """Print or draw the masses of estimators over the solve rate."""
-    from advsweep.cli.estimators import group_size_of, mass_curves, single_numbers
+    from advsweep.cli.estimators import mass_curves, single_numbers
+    from advsweep.estimators.contract import fitting_size
 
     if output is not None:
         from advsweep.report.figures.draw import check_path
 
         check_path(output)
     numbers = single_numbers(inputs)
-    size = max(group_size_of(estimator, _GROUP_SIZE) for estimator in estimators.values())
+    size = max(fitting_size(estimator, _GROUP_SIZE) for estimator in estimators.values())
     records, assumed = mass_curves(estimators, size, numbers)
     for name in assumed:
         echo(f"Assuming {name} = {numbers[name]:g}; set it with --input {name}=...", err=True)
