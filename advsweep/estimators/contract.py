@@ -209,9 +209,8 @@ def describe_shift(estimator: Estimator) -> Property:
     """Say what rewards that are all larger by the same amount do."""
     rewards = _mixed(estimator)
     plain = _means(estimator, complete_batch(rewards))
-    try:
-        shifted = _means(estimator, complete_batch(rewards + 0.5))
-    except AdvsweepError:
+    shifted = _means_if_defined(estimator, rewards + 0.5)
+    if shifted is None:
         text = "it is defined for rewards of 0 and 1, which leave no room for a shift"
         return Property(name="shift", sentence=text, is_usual=False)
     is_same = torch.allclose(shifted, plain, atol=_CLOSE)
@@ -225,9 +224,8 @@ def describe_scale(estimator: Estimator) -> Property:
     """Say what rewards that are twice as large do."""
     rewards = _mixed(estimator)
     plain = _means(estimator, complete_batch(rewards))
-    try:
-        doubled = _means(estimator, complete_batch(2 * rewards))
-    except AdvsweepError:
+    doubled = _means_if_defined(estimator, 2 * rewards)
+    if doubled is None:
         text = "it is defined for rewards of 0 and 1, of which none is twice another"
         return Property(name="scale", sentence=text, is_usual=False)
     if torch.allclose(doubled, plain, atol=_CLOSE, rtol=1e-4):
@@ -284,6 +282,14 @@ def _means(estimator: Estimator, batch: GroupBatch) -> PerRollout:
     }
     doubled = replace(batch, **inputs)
     return copy.deepcopy(estimator).compute(doubled).rollout_means(doubled.lengths)
+
+
+def _means_if_defined(estimator: Estimator, rewards: PerRollout) -> PerRollout | None:
+    """Return the advantages of rewards other than 0 and 1; None where these are refused."""
+    try:
+        return _means(estimator, complete_batch(rewards))
+    except AdvsweepError:
+        return None
 
 
 def _range_of(values: PerRollout) -> str:
