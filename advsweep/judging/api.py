@@ -26,7 +26,7 @@ from advsweep.report.api import ReportTable
 from advsweep.report.data.frames import record_frame
 from advsweep.store import open_store
 from advsweep.sweep.retry_policy import store_patience
-from advsweep.sweep.screens import SilentScreen, screen_of_python
+from advsweep.sweep.screens import NoScreen, screen_of_python
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +168,7 @@ def judge(
     if candidate.is_settled:
         return JudgedEstimator(candidate, settle(candidate))
     url = store_for(None if store is None else os.fspath(store))
-    screen = screen_of_python() if progress else SilentScreen()
+    screen = screen_of_python() if progress else NoScreen()
     with open_store(url, patience=store_patience()) as opened:
         session = Session(
             store=opened,

@@ -163,24 +163,6 @@ class NotebookScreen(Screen):
         self._handle.update({"text/html": html.escape(text), "text/plain": text}, raw=True)
 
 
-class SilentScreen(Screen):
-    """Shows nothing."""
-
-    interval: ClassVar[float] = 3600.0
-
-    def say(self, line: str) -> None:
-        """Show nothing."""
-
-    def show(self, share: float, parts: Sequence[str]) -> None:
-        """Show nothing."""
-
-    def clear(self) -> None:
-        """There is nothing to remove."""
-
-    def conclude(self, text: str) -> None:
-        """Show nothing."""
-
-
 def _bundle(share: float, text: str) -> dict[str, str]:
     """Return what a notebook displays, and its text where that cannot be shown."""
     bar = f'<progress value="{min(1.0, share):.3f}" max="1"></progress>'
