@@ -181,15 +181,13 @@ def _plans_from(plans: JudgePlans, store: Store | None, stage: int) -> Iterator[
 
 def _seeds_left(raced: Plan, store: Store | None) -> set[int]:
     """Return the seeds that a race may need; once it is over, those that it has."""
-    seeds = [p.run.seed for p in raced.runs if p.run.estimator.name == BASELINE]
-    listed = [seed for seed in seeds if seed is not None]
     name = raced.name or ""
     if store is None or not any(sweep.name == name for sweep in store.sweeps.select()):
-        return set(listed)
+        return set(_seeds_of(raced))
     record = read_race(store, name)
     if record is None or any(standing.is_racing for standing in record.standings):
-        return set(listed)
-    return set(listed[: record.standings[1].seeds])
+        return set(_seeds_of(raced))
+    return set(_seeds_of_idea(raced, record))
 
 
 def describe_left(left: TimeLeft) -> str:
@@ -205,5 +203,10 @@ def describe_left(left: TimeLeft) -> str:
 
 def _seeds_of_idea(plan: Plan, race: RaceRecord) -> list[int]:
     """Return the seeds that the idea has after a race."""
+    return _seeds_of(plan)[: race.standings[1].seeds]
+
+
+def _seeds_of(plan: Plan) -> list[int]:
+    """Return all seeds of a race, in their order: those of RLOO."""
     seeds = [p.run.seed for p in plan.runs if p.run.estimator.name == BASELINE]
-    return [seed for seed in seeds[: race.standings[1].seeds] if seed is not None]
+    return [seed for seed in seeds if seed is not None]
