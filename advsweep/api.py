@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import AdvsweepWarning, ConfigError, counted
 from advsweep.store import open_store
-from advsweep.sweep.live_view import live_view
 from advsweep.sweep.planning.values import words_of
 from advsweep.sweep.planning.words import check_words
 from advsweep.sweep.retry_policy import Policy, parse_duration, store_patience
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.screens import NoScreen, Screen, screen_of_python
 from advsweep.sweep.strategies import SweepStrategy, TrainedSweep, plan_sweep
-from advsweep.sweep.watch import watch_events
+from advsweep.sweep.watched import watched
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,10 +207,7 @@ def _train(
 
     def train(stage: Stage) -> SweepResult:
         plan = stage.plan
-        with (
-            live_view(plan, store, plan.executor.slots(jobs), screen) as show,
-            watch_events(plan, store, show, _warn) as on_event,
-        ):
+        with watched(plan, store, jobs, _warn, screen=screen) as on_event:
             return execute(plan, store, jobs, on_event, force=force, policy=policy)
 
     trained = planned.execute(store, train, lambda text: None)

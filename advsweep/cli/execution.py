@@ -11,11 +11,10 @@ from advsweep.errors import counted
 from advsweep.printable import redacted
 from advsweep.store import Store, open_store
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.live_view import live_view
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler.execute import execute as run_plan
-from advsweep.sweep.watch import watch_events
+from advsweep.sweep.watched import watched
 
 LISTED = 20
 
@@ -29,11 +28,7 @@ def execute(
     plan: Plan, store: Store, *, jobs: int | None, force: bool, policy: Policy
 ) -> SweepResult:
     """Execute a plan with a live view on stderr; tell its tracker what happens."""
-    slots = plan.executor.slots(jobs)
-    with (
-        live_view(plan, store, slots) as show,
-        watch_events(plan, store, show, warn) as on_event,
-    ):
+    with watched(plan, store, jobs, warn) as on_event:
         return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
 
 

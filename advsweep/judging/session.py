@@ -25,13 +25,12 @@ from advsweep.local_files import cache_folder
 from advsweep.report.tables.types import Report
 from advsweep.store import Store
 from advsweep.sweep.events import SweepResult
-from advsweep.sweep.live_view import live_view
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.screens import Screen
 from advsweep.sweep.strategies import OnText, Stage, Train
-from advsweep.sweep.watch import watch_events
+from advsweep.sweep.watched import watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +178,7 @@ class Session:
         if stage.text:
             self.say(stage.text)
         plan = stage.plan
-        with (
-            live_view(plan, self.store, plan.executor.slots(self.jobs), self.screen) as show,
-            watch_events(plan, self.store, show, self.say) as on_event,
-        ):
+        with watched(plan, self.store, self.jobs, self.say, screen=self.screen) as on_event:
             return execute(plan, self.store, self.jobs, on_event, policy=Policy(retries=1))
 
 
