@@ -7,7 +7,7 @@ option of a single command is annotated in the command's module, in the same way
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -70,6 +70,21 @@ Sweep = Annotated[
         help="Only this sweep.",
     ),
 ]
+
+
+def sweep_and_settings(text: str) -> Any:
+    """Return the argument of a command that takes a sweep, and settings for its runs.
+
+    Args:
+        text: its help.
+    """
+    return typer.Argument(
+        show_default=False,
+        metavar="[SWEEP] [KEY=VALUE]...",
+        autocompletion=complete_sweep,
+        help=text,
+    )
+
 
 # Options
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from advsweep.cli.output import echo, echo_line, print_code, print_columns, print_pairs
 from advsweep.components import leaves
-from advsweep.errors import NotFoundError, counted, nearest
+from advsweep.errors import ConfigError, NotFoundError, counted, nearest
 from advsweep.named_code import find_codes
 from advsweep.names import ACR, ANSWER_ENTROPY, REWARD_MEAN, SELECTED_STEP, TOKEN_ENTROPY
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -43,6 +43,18 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into names of runs or sweeps and KEY=VALUE overrides."""
     names = [argument for argument in arguments if "=" not in argument]
     return names, [argument for argument in arguments if "=" in argument]
+
+
+def split_sweep(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Split arguments into the name of a sweep, if there is one, and KEY=VALUE overrides.
+
+    Raises:
+        ConfigError: there are several names.
+    """
+    names, overrides = split_overrides(arguments)
+    if len(names) > 1:
+        raise ConfigError(f"expected one sweep at most, got {', '.join(names)}")
+    return next(iter(names), None), overrides
 
 
 def find_targets(

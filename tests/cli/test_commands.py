@@ -123,7 +123,7 @@ def test_a_sweep_that_is_not_there(finished):
 
 def test_what_a_worker_cannot_take(finished):
     for arguments, words in (
-        (("two", "one"), "expected one sweep, got two, one"),
+        (("two", "one"), "expected one sweep at most, got two, one"),
         (("two", "executor=slurm"), "executor=slurm: expected a key of resources"),
         (("two", "resources.cpu=2"), "has no parameter 'cpu'"),
         (("two", "executor.address=auto"), "local has no parameter 'address'"),

@@ -14,10 +14,9 @@ from urllib.parse import urlencode
 import typer
 
 from advsweep.cli import consent, execution, options
-from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo_line, warn
-from advsweep.cli.runs import split_overrides
-from advsweep.errors import ConfigError, counted, first_of
+from advsweep.cli.runs import split_sweep
+from advsweep.errors import counted, first_of
 from advsweep.packages import import_extra
 
 _LISTED = 10
@@ -31,12 +30,9 @@ EXAMPLES = (
 def serve(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            show_default=False,
-            metavar="[SWEEP] [KEY=VALUE]...",
-            autocompletion=complete_sweep,
-            help="The sweep to show first (default: the list of sweeps); and settings of executor, "
-            "resources, stopping or tracking, for restarted runs.",
+        options.sweep_and_settings(
+            "The sweep to show first (default: the list of sweeps); and settings of executor, "
+            "resources, stopping or tracking, for restarted runs."
         ),
     ] = None,
     port: Annotated[
@@ -74,20 +70,21 @@ def serve(
 
     consent.allow_programs(run_code)
     consent.trust_commands(trust_store)
-    names, overrides = split_overrides(arguments or [])
-    if len(names) > 1:
-        raise ConfigError(f"expected one sweep at most, got {', '.join(names)}")
+    sweep, overrides = split_sweep(arguments or [])
     words = [*overrides, "--retries", str(retries)]
-    words += [] if jobs is None else ["--jobs", str(jobs)]
-    words += ["--run-code"] if run_code else []
-    words += ["--trust-store"] if trust_store else []
+    if jobs is not None:
+        words += ["--jobs", str(jobs)]
+    if run_code:
+        words.append("--run-code")
+    if trust_store:
+        words.append("--trust-store")
     with execution.writable_store(store, create=False) as opened:
-        for name in names:
-            opened.sweeps.find(name)
+        if sweep is not None:
+            opened.sweeps.find(sweep)
         restarts = Restarts(opened.url, words)
         token = new_token()
         with contextlib.closing(app.listen(port)) as listener:
-            page = f"page?{urlencode({'sweep': names[0]})}" if names else ""
+            page = "" if sweep is None else f"page?{urlencode({'sweep': sweep})}"
             address = f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/{page}"
             echo_line(address)
             echo_line("Ctrl-C ends the page; runs go on.", err=True)

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import consent, execution, options
-from advsweep.cli.completion import complete_sweep
 from advsweep.cli.output import echo, echo_line, warn
-from advsweep.cli.runs import split_overrides
-from advsweep.errors import ConfigError, NoStoreError, StoreUnavailableError
+from advsweep.cli.runs import split_sweep
+from advsweep.errors import NoStoreError, StoreUnavailableError
 from advsweep.store import Store
 from advsweep.store.seeds import show_seed
 from advsweep.sweep.events import Event, RunEvent
@@ -36,12 +35,9 @@ EXAMPLES = (
 def worker(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            show_default=False,
-            metavar="[SWEEP] [KEY=VALUE]...",
-            autocompletion=complete_sweep,
-            help="Train only runs of this sweep. Replace its settings: resources.cpus=2, "
-            "executor.jobs=2 or tracking=NAME.",
+        options.sweep_and_settings(
+            "Train only runs of this sweep. Replace its settings: resources.cpus=2, "
+            "executor.jobs=2 or tracking=NAME."
         ),
     ] = None,
     jobs: options.Jobs = None,
@@ -93,9 +89,7 @@ def worker(
     """
     consent.allow_programs(run_code)
     consent.trust_commands(trust_store, folder)
-    names, overrides = split_overrides(arguments or [])
-    if len(names) > 1:
-        raise ConfigError(f"expected one sweep, got {', '.join(names)}")
+    sweep, overrides = split_sweep(arguments or [])
     of_worker = [text for text in overrides if text.startswith(("executor.", "tracking"))]
     of_runs = [text for text in overrides if text not in of_worker]
     chosen = changed_settings({"executor": DEFAULTS["executor"], "tracking": None}, of_worker)
@@ -117,7 +111,7 @@ def worker(
 
         result = pull_runs(
             opened,
-            names[0] if names else None,
+            sweep,
             executor,
             on_event,
             idle_seconds=wait,
