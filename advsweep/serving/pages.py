@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advsweep.report.html import render_live_page
 from advsweep.store import Store
@@ -31,13 +31,19 @@ class LivePage:
     Attributes:
         version: a hash of its text.
         mark: what the store was like before it was rendered.
+        pause: seconds from the end of a rendering to the next one.
         due: when it may be rendered again, by the clock of `Pages`.
     """
 
     text: bytes
     version: str
     mark: str
+    pause: float
     due: float
+
+    def is_stale(self, mark: str, now: float) -> bool:
+        """Return whether the store has changed, and the page may be rendered again."""
+        return self.mark != mark and now >= self.due
 
 
 class Pages:
@@ -68,15 +74,17 @@ class Pages:
         """
         self._collect(sweep)
         page = self._newest.get(sweep)
-        if page is not None and page.mark != mark and self._clock() >= page.due:
+        if page is None:
+            return None
+        if page.is_stale(mark, self._clock()):
             self._start(sweep, mark)
-        return None if page is None else page.version
+        return page.version
 
     def render(self, sweep: str | None, mark: str) -> Future[LivePage]:
         """Return a page that is as new as it may be; a `NotFoundError` without the sweep."""
         self._collect(sweep)
         page = self._newest.get(sweep)
-        if page is None or (page.mark != mark and self._clock() >= page.due):
+        if page is None or page.is_stale(mark, self._clock()):
             return self._start(sweep, mark)
         known: Future[LivePage] = Future()
         known.set_result(page)
@@ -93,10 +101,15 @@ class Pages:
         if future is None or not future.done():
             return
         del self._rendering[sweep]
-        if future.cancelled() or future.exception() is not None:
+        page = self._newest.pop(sweep, None)
+        if not future.cancelled() and future.exception() is None:
+            page = future.result()
+        elif page is not None:
+            # The next try may fail as well, and takes as long.
+            page = replace(page, due=self._clock() + page.pause)
+        if page is None:
             return
-        self._newest.pop(sweep, None)
-        self._newest[sweep] = future.result()
+        self._newest[sweep] = page
         while len(self._newest) > _KEPT:
             del self._newest[next(iter(self._newest))]
 
@@ -107,4 +120,4 @@ class Pages:
         # The page's script compares its own version with the newest one.
         text = text.replace('data-version=""', f'data-version="{version}"', 1)
         pause = max(PAUSE, _PAUSE_FACTOR * (self._spent() - before))
-        return LivePage(text.encode(), version, mark, self._clock() + pause)
+        return LivePage(text.encode(), version, mark, pause, self._clock() + pause)

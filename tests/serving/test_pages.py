@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.errors import NotFoundError
+from advsweep.errors import NotFoundError, StoreUnavailableError
 from advsweep.report.html import render_live_page
 from advsweep.serving import pages as pages_module
 from advsweep.serving.pages import PAUSE, Pages
@@ -71,7 +71,8 @@ def test_before_a_run_is_done_the_page_says_so(training):
 
 
 def test_an_empty_sweep_and_an_empty_store_have_a_page(training):
-    assert "there" not in data_of(render_live_page(training.store, None))["notes"]
+    notes = data_of(render_live_page(training.store, None))["notes"]
+    assert notes == ["no run has trained a step yet"]
     training.store.sweeps.add("nothing", {})
     assert "has no runs to report" in render_live_page(training.store, "nothing")
     with pytest.raises(NotFoundError, match="did you mean 'nothing'"):
@@ -110,3 +111,29 @@ def test_a_page_is_rendered_when_the_store_has_changed_and_it_is_due(training, m
     assert pages.version("demo", "c") == second.version  # at once, while it renders the next
     assert pages.render("demo", "c").result().version != second.version
     assert rendered == ["demo"] * 3
+
+
+def test_a_rendering_that_fails_is_tried_again_after_a_pause(training, monkeypatch):
+    tries = 0
+
+    def render(store: object, sweep: str | None) -> str:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            raise StoreUnavailableError("the disk is away")
+        return '<html data-version="">'
+
+    now = 0.0
+    monkeypatch.setattr(pages_module, "render_live_page", render)
+    pages = Pages(training.store, clock=lambda: now)
+    first = pages.render("demo", "a").result()
+    now = PAUSE + 1
+    with pytest.raises(StoreUnavailableError):
+        pages.render("demo", "b").result()
+    for _ in range(3):
+        assert pages.version("demo", "b") == first.version
+        assert pages.render("demo", "b").result().text == first.text
+    assert tries == 2
+    now += PAUSE + 1
+    with pytest.raises(StoreUnavailableError):
+        pages.render("demo", "b").result()
