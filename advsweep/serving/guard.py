@@ -27,7 +27,7 @@ HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
 }
 
-_UNKNOWN_TOKEN = "open the address that `advsweep serve` printed when it started"
+_REMEDY = "open the address that `advsweep serve` printed when it started"
 
 
 def new_token() -> str:
@@ -55,12 +55,12 @@ def check_request(
     name = host.rpartition(":")[0] if ":" in host else host
     if name not in HOSTS:
         expected = " or ".join(sorted(HOSTS))
-        return "", Refusal(403, f"expected {expected} as the host; {_UNKNOWN_TOKEN}")
+        return "", Refusal(403, f"expected {expected} as the host; {_REMEDY}")
     _, _, rest = path.partition("/")
     given, _, rest = rest.partition("/")
     # In constant time, so that the time of an answer tells nothing about the token.
     if not secrets.compare_digest(given.encode(), token.encode()):
-        return "", Refusal(403, f"expected the token in the address; {_UNKNOWN_TOKEN}")
+        return "", Refusal(403, f"expected the token in the address; {_REMEDY}")
     if method == "POST":
         return f"/{rest}", _refuse_order(headers, host)
     return f"/{rest}", _refuse_reading(headers)

@@ -85,6 +85,7 @@ function renewRuns(fresh) {
     }
     old.replaceChildren(...row.cells);
     if (!old.details) continue;
+    // Closed and opened again, with the new data.
     toggleDetails(old);
     toggleDetails(old);
   }
