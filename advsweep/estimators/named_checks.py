@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from advsweep.errors import AdvsweepError, ConfigError
+from advsweep.errors import AdvsweepError, BatchError, ConfigError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.contract import find_problem, tried_rewards
 from advsweep.estimators.varied import complete_batch
 from advsweep.function_options import where_of
+
+if TYPE_CHECKING:
+    from advsweep.estimators.batch import GroupBatch
 
 
 def check_named(estimator: Estimator, group_size: int | None = None) -> None:
@@ -30,16 +34,31 @@ def check_named(estimator: Estimator, group_size: int | None = None) -> None:
     for part in _parts(estimator):
         if part.named_code is None:
             continue
-        where = where_of(part)
         for rewards in tried_rewards(part, group_size):
             try:
-                problem = find_problem(part, complete_batch(rewards))
-            except ConfigError:
-                raise
-            except AdvsweepError as error:
-                raise ConfigError(f"{where}: {error}") from error
-            if problem:
-                raise ConfigError(f"{where}: {problem}")
+                try_named(part, complete_batch(rewards))
+            except BatchError as error:
+                raise ConfigError(f"{where_of(part)}: {error}") from error
+
+
+def try_named(estimator: Estimator, batch: GroupBatch) -> None:
+    """Refuse named code that does not give usable advantages for a batch.
+
+    Args:
+        estimator: not changed.
+
+    Raises:
+        BatchError: it does not take the batch.
+        ConfigError: it begins with the file and the line.
+    """
+    try:
+        problem = find_problem(estimator, batch)
+    except (BatchError, ConfigError):
+        raise
+    except AdvsweepError as error:
+        raise ConfigError(f"{where_of(estimator)}: {error}") from error
+    if problem:
+        raise ConfigError(f"{where_of(estimator)}: {problem}")
 
 
 def _parts(estimator: Estimator) -> Iterator[Estimator]:

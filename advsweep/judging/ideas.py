@@ -11,19 +11,17 @@ from typing import Any
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses
 from advsweep.diagnostics.relatives import Relative, find_relatives, gives_the_same
-from advsweep.errors import AdvsweepError, BatchError, ConfigError
+from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators import ESTIMATORS, Estimator
 from advsweep.estimators.batch import NEUTRAL_INPUTS
 from advsweep.estimators.contract import (
     USUAL_SIZE,
     Property,
-    find_problem,
     fitting_size,
     list_properties,
 )
-from advsweep.estimators.named_checks import check_named
+from advsweep.estimators.named_checks import check_named, try_named
 from advsweep.estimators.varied import drawn_batch
-from advsweep.function_options import where_of
 from advsweep.judging.leaderboard import BASELINE
 from advsweep.named_code import parse_word
 
@@ -155,13 +153,11 @@ def _check_steps(estimator: Estimator) -> None:
     for step in (1, _TRIED_STEPS // 2, _TRIED_STEPS):
         batch = drawn_batch(_TRIED_PROMPTS, size, step, _TRIED_STEPS)
         try:
-            problem = find_problem(estimator, batch)
+            try_named(estimator, batch)
         except BatchError:
             continue  # it needs what its backend may give; the plan says so
-        except AdvsweepError as error:
+        except ConfigError as error:
             raise ConfigError(f"{error} (step {step} of {_TRIED_STEPS})") from error
-        if problem:
-            raise ConfigError(f"{where_of(estimator)}: {problem} (step {step} of {_TRIED_STEPS})")
 
 
 def examine(idea: Idea) -> Examination:

@@ -70,6 +70,13 @@ def test_options_make_another_estimator(write):
             "    return (rewards - 0.5) / (total_steps - step)",
             r"idea\.py:1.* got -inf .*\(step 100 of 100\)",
         ),
+        (
+            "from advsweep.errors import TrainingError\n"
+            "def advantages(rewards, step):\n"
+            "    if step > 40: raise TrainingError('too late')\n"
+            "    return rewards - 0.5",
+            r"idea\.py:2: advantages: too late \(step 50 of 100\)",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_place(write, body, words):
