@@ -59,6 +59,11 @@ class Idea:
         return "" if code is None else str(code.text)
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether it is RLOO itself, and no code of others that may give the same."""
+        return type(self.estimator) is type(ESTIMATORS.build(BASELINE))
+
+    @property
     def changed_line(self) -> str:
         """The file with the first line in which it no longer is what is judged; empty if it is."""
         word = parse_word(self.word)
@@ -179,7 +184,7 @@ def examine(idea: Idea) -> Examination:
         group_size=size,
         masses=masses,
         relatives=relatives,
-        is_baseline=_is_baseline(estimator, size),
+        is_baseline=idea.is_baseline or gives_the_same(estimator, ESTIMATORS.build(BASELINE), size),
     )
 
 
@@ -193,8 +198,3 @@ def _masses_of(estimator: Estimator, size: int) -> list[MassesAt]:
             return []
         found.append(MassesAt(rate=rate, success=mass.success, failure=mass.failure))
     return found
-
-
-def _is_baseline(estimator: Estimator, size: int) -> bool:
-    baseline = ESTIMATORS.build(BASELINE)
-    return type(estimator) is type(baseline) or gives_the_same(estimator, baseline, size)

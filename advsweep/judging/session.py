@@ -43,7 +43,13 @@ class Candidate:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no training can tell anything, as it is RLOO."""
+        """Whether no training can tell anything, as it is RLOO.
+
+        Code that gives RLOO's advantages where it was tried may give others in another setting, as
+        of other group sizes.
+        """
+        if self.idea.is_baseline:
+            return True
         return self.examination.is_baseline and self.setting.is_listed
 
     def describe(self) -> str:
@@ -115,7 +121,8 @@ def consider(word: str, options: Sequence[str], setting: Setting) -> Candidate:
         ConfigError: it cannot be. Nothing was started.
     """
     idea = read_idea(word, options)
-    plan_judge(idea, setting, lambda name, signature: True)
+    if not idea.is_baseline:  # RLOO beside RLOO is no plan
+        plan_judge(idea, setting, lambda name, signature: True)
     return Candidate(idea=idea, setting=setting, examination=examine(idea))
 
 

@@ -146,6 +146,9 @@ def test_an_idea_that_is_rloo_needs_no_training():
     judgement = session.settle(candidate)
     assert judgement.verdict.kind is VerdictKind.SAME
     assert "rloo by construction" in judgement.sentences[0]
+    # In no setting is there anything to compare RLOO with.
+    assert session.consider("rloo", [], range_setting("middle", ["steps=50"])).is_settled
+    assert session.consider("rloo", [], own_setting("missing.yaml")).is_settled
     # In a setting of its own a difference may come from what the setting has else.
     assert not session.consider("dr_grpo", [], range_setting("middle")).is_settled
 
