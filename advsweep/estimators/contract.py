@@ -80,8 +80,15 @@ def not_finite(values: Tensor, rewards: PerRollout) -> str:
     row = rewards[is_bad.flatten(1).any(dim=1)][0].tolist()
     return (
         f"expected finite advantages, got {values[is_bad][0].item()} in a group with the rewards "
-        f"{', '.join(f'{reward:g}' for reward in row)}"
+        f"{_shown(row)}"
     )
+
+
+def _shown(row: list[float]) -> str:
+    """Return the rewards of a group, in words where they are equal."""
+    if len(set(row)) == 1:
+        return f"{row[0]:g} ({counted(len(row), 'rollout')})"
+    return ", ".join(f"{reward:g}" for reward in row)
 
 
 def not_repeated(first: Tensor, second: Tensor) -> str:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from advsweep.errors import PluginError, counted
+from advsweep.errors import PluginError
 from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch, Groups
+from advsweep.estimators.contract import not_finite
 from advsweep.estimators.varied import complete_batch
 from advsweep.function_options import call_function, make_class, read_parameters, where_of
 
@@ -139,13 +140,9 @@ class FunctionEstimator(Estimator):
             )
 
     def _check_finite(self, values: Tensor, batch: GroupBatch) -> None:
-        is_bad = ~values.isfinite()
-        if is_bad.any():
-            row = batch.rewards[is_bad.flatten(1).any(dim=1)][0].tolist()
-            raise PluginError(
-                f"{where_of(self)}: expected finite advantages, got {values[is_bad][0].item()} in "
-                f"a group with the rewards {_shown(row)}"
-            )
+        problem = not_finite(values, batch.rewards)
+        if problem:
+            raise PluginError(f"{where_of(self)}: {problem}")
 
     @functools.cached_property
     def _is_per_group(self) -> bool:
@@ -204,13 +201,6 @@ def _mixed_rewards(size: int) -> PerRollout:
 
 def _are_close(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, equal_nan=True)
-
-
-def _shown(row: list[float]) -> str:
-    """Return the rewards of a group, in words where they are equal."""
-    if len(set(row)) == 1:
-        return f"{row[0]:g} ({counted(len(row), 'rollout')})"
-    return ", ".join(f"{reward:g}" for reward in row)
 
 
 def estimator_class(function: Callable[..., Any], code: NamedCode) -> type[FunctionEstimator]:
