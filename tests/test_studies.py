@@ -234,7 +234,7 @@ def test_psr_comes_to_the_level_in_a_share_of_the_steps_of_rloo(
     shares = [reached["psr", seed] / reached["rloo", seed] for seed in range(400, 412)]
     half = stdtrit(11, 0.975) * np.std(shares, ddof=1) / math.sqrt(12)
     expected = [np.mean(shares), np.mean(shares) - half, np.mean(shares) + half]
-    assert page_queries.evaluate("speed.time_saved hard 2e-4") == pytest.approx(expected)
+    assert page_queries.evaluate("speed.share_of_steps hard 2e-4") == pytest.approx(expected)
 
 
 def test_figures_at_equal_pass_1_need_the_recorded_runs_alone(

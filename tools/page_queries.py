@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 from scipy import stats
@@ -76,6 +77,17 @@ def rows(file: str, conditions: Sequence[str]) -> pd.DataFrame:
     if found.empty:
         raise QueryError(f"{file} has no row {' '.join(conditions)}")
     return found
+
+
+def only_row(file: str, conditions: Sequence[str]) -> dict[str, Any]:
+    """Return the one row of a table that fulfils all conditions, by column.
+
+    Raises:
+        QueryError: no row does.
+        ValueError: several do.
+    """
+    (row,) = rows(file, conditions).to_dict("records")
+    return {str(column): value for column, value in row.items()}
 
 
 def _fulfils(values: pd.Series, relation: str, wanted: str) -> pd.Series:
@@ -199,7 +211,7 @@ def claims(study: str, *conditions: str) -> list[Value]:
 def claims_are(study: str, wanted: str, *claims: str) -> list[Value]:
     """`claims_are STUDY VERDICT CLAIM ...`: no value; an error unless all have this verdict."""
     for claim in claims:
-        [found] = rows(f"{study}/claims.csv", [f"claim={claim}"])["verdict"]
+        found = only_row(f"{study}/claims.csv", [f"claim={claim}"])["verdict"]
         if found != wanted:
             raise QueryError(f"{claim}: {found}")
     return []

@@ -123,7 +123,7 @@ def _short(outcome: str) -> str:
 
 def _row(arm: str, outcome: str) -> dict[str, float]:
     conditions = [f"estimator={arm}", f"outcome={OUTCOMES[outcome]}"]
-    (row,) = page_queries.rows(VERDICTS, conditions).to_dict("records")
+    row = page_queries.only_row(VERDICTS, conditions)
     return dict(row)
 
 

@@ -34,7 +34,7 @@ def settled_on_cpu(estimator: str) -> list[float]:
 
 def difference(estimator: str, metric: str) -> list[float]:
     """A difference to RLOO on the GPU, with its interval."""
-    (row,) = page_queries.rows(AGREEMENT, [estimator, f"metric={metric}"]).to_dict("records")
+    row = page_queries.only_row(AGREEMENT, [estimator, f"metric={metric}"])
     return [row["gpu_difference"], row["gpu_low"], row["gpu_high"]]
 
 

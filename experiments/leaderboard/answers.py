@@ -399,14 +399,14 @@ def moved_details() -> list[float]:
 
 def _with_bits(bits: str, arm: str, outcome: str) -> list[float]:
     conditions = [*arm.split("&"), f"outcome={outcome}"]
-    (row,) = page_queries.rows(PROCESSORS, conditions).to_dict("records")
+    row = page_queries.only_row(PROCESSORS, conditions)
     return [row[f"{bits}_{end}"] for end in ("difference", "low", "high")]
 
 
 def plain_verdict(arm: str, outcome: str) -> list[str]:
     """Whether a difference is significant with the other bits."""
     conditions = [*arm.split("&"), f"outcome={outcome}"]
-    (row,) = page_queries.rows(PROCESSORS, conditions).to_dict("records")
+    row = page_queries.only_row(PROCESSORS, conditions)
     return ["significant" if row["plain_p_adjusted"] <= LEVEL else "not significant"]
 
 

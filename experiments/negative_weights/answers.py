@@ -32,7 +32,7 @@ def no_mixture_breaks(level: str) -> list[float]:
 def broken_bases_but_one(level: str, weight: str, rate: str) -> list[float]:
     """The rate and the number of bases; an error unless one of them breaks."""
     conditions = [f"level={level}", f"weight={weight}", f"lr={rate}"]
-    (cell,) = page_queries.rows(CELLS, conditions).to_dict("records")
+    cell = page_queries.only_row(CELLS, conditions)
     if cell["broken"] != 1:
         raise page_queries.QueryError(f"{cell['broken']} bases break, not one")
     return [cell["lr"], cell["seeds"]]

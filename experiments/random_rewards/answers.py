@@ -82,7 +82,7 @@ def table() -> str:
 
 def _cell(conditions: tuple[str, ...]) -> str:
     try:
-        [row] = page_queries.rows(REPORT, conditions).to_dict("records")
+        row = page_queries.only_row(REPORT, conditions)
     except page_queries.QueryError:
         return ""
     difference = page_queries.difference_text(row, "pass@1")

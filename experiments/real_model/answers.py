@@ -87,7 +87,7 @@ def table() -> str:
     headers = ["", "rate", "pass@1", "Δ pass@1", *OTHERS.values()]
     lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
     for arm in ARMS:
-        (row,) = page_queries.rows(REPORT, [arm]).to_dict("records")
+        row = page_queries.only_row(REPORT, [arm])
         rate = row["optimizer.lr"]
         cells = [arm, "" if math.isnan(rate) else page_queries.rate_text(rate)]
         cells.append(page_queries.share_text(row["pass@1"]))

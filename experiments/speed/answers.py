@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+import math
+
 import page_queries
 import pandas as pd
 
 from advsweep.statistics import compare_paired
+from advsweep.statistics.matching import read_at
 
 RUNS = "speed/runs.csv"
+DIFFICULTIES = ("hard", "easy")
+ESTIMATORS = ("rloo", "psr")
 RATES = ("2e-4", "4e-4")
-LEVELS = {"hard": 0.45, "easy": 0.75}
-"""The pass@1 at which the predictions compare."""
+ARMS = tuple(itertools.product(DIFFICULTIES, ESTIMATORS, RATES))
 OUTCOMES = {"entropy": "entropy/right_rarefied", "pass@32": "pass@32"}
-NAMES = {"rloo": "RLOO", "psr": "PSR"}
 LAST_STEP = 600
 LATE = 120
 """The last steps over which a run is asked whether it still gains."""
@@ -21,7 +24,7 @@ LATE = 120
 
 def level(difficulty: str) -> list[float]:
     """The pass@1 at which the predictions compare."""
-    return [LEVELS[difficulty]]
+    return page_queries.value(f"speed/matched_{difficulty}.csv", "level")
 
 
 def matched(kind: str, difficulty: str, rate: str, outcome: str) -> list[float]:
@@ -51,37 +54,35 @@ def matched_verdict(kind: str, difficulty: str, outcome: str, *rates: str) -> li
 
 def _matched_row(kind: str, difficulty: str, rate: str, outcome: str) -> dict[str, float]:
     conditions = [f"row=psr {rate}", f"outcome={OUTCOMES[outcome]}"]
-    [row] = page_queries.rows(f"speed/{kind}_{difficulty}.csv", conditions).to_dict("records")
-    return row
+    return page_queries.only_row(f"speed/{kind}_{difficulty}.csv", conditions)
 
 
 def reached(difficulty: str, estimator: str, rate: str) -> list[float]:
     """The mean step at which pass@1 first comes to the level of the predictions."""
-    return [float(np.mean(_steps_to_level(difficulty, estimator, rate)))]
+    steps = _steps_to_level(difficulty, estimator, rate)
+    return [math.fsum(steps) / len(steps)]
 
 
-def time_saved(difficulty: str, rate: str) -> list[float]:
+def share_of_steps(difficulty: str, rate: str) -> list[float]:
     """The share of RLOO's steps to the level that PSR needs, with its interval.
 
     The mean over the seeds of the share of each, paired.
     """
-    steps = [_steps_to_level(difficulty, estimator, rate) for estimator in ("psr", "rloo")]
-    shares = np.array(steps[0]) / np.array(steps[1])
-    found = compare_paired(shares.tolist(), [0.0] * len(shares))
+    own = _steps_to_level(difficulty, "psr", rate)
+    baseline = _steps_to_level(difficulty, "rloo", rate)
+    shares = [steps / others for steps, others in zip(own, baseline, strict=True)]
+    found = compare_paired(shares, [0.0] * len(shares))
     return [found.difference, found.low, found.high]
 
 
 def _steps_to_level(difficulty: str, estimator: str, rate: str) -> list[float]:
-    """Return the step of each seed, on the straight line between evaluations."""
-    wanted = LEVELS[difficulty]
-    found = []
-    for values in _curves(difficulty, estimator, rate):
-        after = int(np.argmax(values.to_numpy() >= wanted))
-        low, high = values.iloc[after - 1], values.iloc[after]
-        before = values.index[after - 1]
-        share = (wanted - low) / (high - low)
-        found.append(float(before + share * (values.index[after] - before)))
-    return found
+    """Return the step of each seed at which pass@1 first comes to the level."""
+    (wanted,) = level(difficulty)
+    curves = _curves(difficulty, estimator, rate)
+    steps = [read_at(curve.to_numpy(), curve.index.to_numpy(), wanted).value for curve in curves]
+    if any(math.isnan(step) for step in steps):
+        raise page_queries.QueryError(f"{estimator} at {rate} does not come to {wanted}")
+    return steps
 
 
 def lost_after(difficulty: str, estimator: str, rate: str) -> list[float]:
@@ -91,12 +92,6 @@ def lost_after(difficulty: str, estimator: str, rate: str) -> list[float]:
         [float(curve.max()) for curve in curves], [float(curve.iloc[-1]) for curve in curves]
     )
     return [found.difference, found.low, found.high]
-
-
-def less_diverse_everywhere() -> list[float]:
-    """No value; an error unless PSR is significantly less diverse in each of the comparisons."""
-    less_diverse()
-    return []
 
 
 def late_gain(difficulty: str, estimator: str, rate: str) -> list[float]:
@@ -116,52 +111,50 @@ def late_steps() -> list[float]:
 
 def rise_late() -> list[float]:
     """How many arms gain in pass@1 over the last steps, of how many: intervals above 0."""
-    gains = [
-        late_gain(difficulty, estimator, rate)
-        for difficulty in LEVELS
-        for estimator in NAMES
-        for rate in RATES
-    ]
-    return [sum(low > 0 for _, low, _ in gains), len(gains)]
+    rising = [arm for arm in ARMS if _rises(*arm)]
+    return [len(rising), len(ARMS)]
 
 
 def all_rise(difficulty: str) -> list[float]:
     """No value; an error unless every arm on these prompts gains over the last steps."""
-    for estimator in NAMES:
-        for rate in RATES:
-            if late_gain(difficulty, estimator, rate)[1] <= 0:
-                raise page_queries.QueryError(f"{estimator} at {rate} does not rise")
+    for arm in ARMS:
+        if arm[0] == difficulty and not _rises(*arm):
+            raise page_queries.QueryError(f"{arm} does not rise")
     return []
+
+
+def _rises(difficulty: str, estimator: str, rate: str) -> bool:
+    _, low, _ = late_gain(difficulty, estimator, rate)
+    return low > 0
 
 
 def lost_range() -> list[float]:
     """The least and the largest mean of what an arm has lost at the end."""
-    losses = [
-        lost_after(difficulty, estimator, rate)[0]
-        for difficulty in LEVELS
-        for estimator in NAMES
-        for rate in RATES
-    ]
+    losses = [lost_after(*arm)[0] for arm in ARMS]
     return [min(losses), max(losses)]
 
 
 def share_range() -> list[float]:
     """The least and the largest share of RLOO's steps that PSR needs to the level."""
-    shares = [time_saved(difficulty, rate)[0] for difficulty in LEVELS for rate in RATES]
+    pairs = itertools.product(DIFFICULTIES, RATES)
+    shares = [share_of_steps(difficulty, rate)[0] for difficulty, rate in pairs]
     return [min(shares), max(shares)]
 
 
 def less_diverse() -> list[float]:
     """In how many comparisons at equal rate and level PSR is significantly less diverse: all."""
-    lower = [
-        _matched_row("matched", difficulty, rate, "entropy")
-        for difficulty in LEVELS
-        for rate in RATES
-    ]
-    for row in lower:
+    pairs = itertools.product(DIFFICULTIES, RATES)
+    compared = [_matched_row("matched", difficulty, rate, "entropy") for difficulty, rate in pairs]
+    for row in compared:
         if row["difference"] >= 0 or row["p_adjusted"] > page_queries.LEVEL:
             raise page_queries.QueryError(f"{row['row']} is not less diverse")
-    return [len(lower)]
+    return [len(compared)]
+
+
+def less_diverse_everywhere() -> list[float]:
+    """No value; an error unless PSR is significantly less diverse in each of the comparisons."""
+    less_diverse()
+    return []
 
 
 def seeds() -> list[float]:
@@ -191,19 +184,17 @@ def table() -> str:
         "pass@32 at equal ends",
     ]
     lines = [f"| {' | '.join(headings)} |", f"| {' | '.join([':--'] * len(headings))} |"]
-    for difficulty in LEVELS:
-        for rate in RATES:
-            lines.append(f"| {' | '.join(_cells(difficulty, rate))} |")
+    for difficulty, rate in itertools.product(DIFFICULTIES, RATES):
+        lines.append(f"| {' | '.join(_cells(difficulty, rate))} |")
     return "\n".join(lines) + "\n"
 
 
 def _cells(difficulty: str, rate: str) -> list[str]:
     file = f"speed/{difficulty}.csv"
-    steps = [f"{reached(difficulty, estimator, rate)[0]:.0f}" for estimator in NAMES]
-    largest = [
-        page_queries.share_text(_row(file, estimator, rate)["pass@1@max"]) for estimator in NAMES
-    ]
-    psr = _row(file, "psr", rate)
+    steps = [f"{reached(difficulty, name, rate)[0]:.0f}" for name in ESTIMATORS]
+    rows = [page_queries.only_row(file, [name, f"optimizer.lr={rate}"]) for name in ESTIMATORS]
+    largest = [page_queries.share_text(row["pass@1@max"]) for row in rows]
+    psr = rows[1]
     # Descriptive: no table tests the largest pass@1, the list of claims does.
     difference = page_queries.interval_text(
         psr["pass@1@max_difference"],
@@ -212,20 +203,13 @@ def _cells(difficulty: str, rate: str) -> list[str]:
         is_significant=False,
     )
     cells = [f"{difficulty}, {rate}", ", ".join(steps), ", ".join(largest), difference]
-    for kind in ("matched", "ends"):
-        for outcome in OUTCOMES:
-            row = _matched_row(kind, difficulty, rate, outcome)
-            cells.append(
-                page_queries.interval_text(
-                    row["difference"],
-                    row["low"],
-                    row["high"],
-                    is_significant=row["p_adjusted"] <= page_queries.LEVEL,
-                )
-            )
+    for kind, outcome in itertools.product(("matched", "ends"), OUTCOMES):
+        row = _matched_row(kind, difficulty, rate, outcome)
+        text = page_queries.interval_text(
+            row["difference"],
+            row["low"],
+            row["high"],
+            is_significant=row["p_adjusted"] <= page_queries.LEVEL,
+        )
+        cells.append(text)
     return cells
-
-
-def _row(file: str, estimator: str, rate: str) -> dict[str, float]:
-    [row] = page_queries.rows(file, [estimator, f"optimizer.lr={rate}"]).to_dict("records")
-    return row

@@ -2,7 +2,8 @@
 
     python experiments/speed/draw.py
 
-Reads runs.csv, of `python experiments/study.py speed`, and writes paths.svg: means over the seeds.
+Reads runs.csv, and the level of pass@1 at which matched_RANGE.csv compares, of `python
+experiments/study.py speed`, and writes paths.svg: means over the seeds.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 FOLDER = Path(__file__).resolve().parent
-DIFFICULTIES = {"hard": 0.45, "easy": 0.75}
-"""The level of pass@1 at which the predictions compare, by range."""
+DIFFICULTIES = ("hard", "easy")
 # Okabe and Ito's, which any kind of colour vision tells apart.
 COLOURS = {"rloo": "#0072B2", "psr": "#D55E00"}
 NAMES = {"rloo": "RLOO", "psr": "PSR"}
@@ -57,9 +57,11 @@ def main() -> None:
     mpl.rcParams["svg.hashsalt"] = "speed"
     recorded = pd.read_csv(FOLDER / "runs.csv")
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
-    for column, (difficulty, level) in enumerate(DIFFICULTIES.items()):
+    for column, difficulty in enumerate(DIFFICULTIES):
         runs = recorded[recorded["sweep"] == f"speed-{difficulty}"]
-        above, below = axes[0, column], axes[1, column]
+        (level,) = pd.read_csv(FOLDER / f"matched_{difficulty}.csv")["level"].unique()
+        above = axes[0, column]
+        below = axes[1, column]
         draw_over_steps(above, runs)
         draw_over_accuracy(below, runs, level)
         above.set_title(f"{difficulty} prompts", fontsize=10)

@@ -27,7 +27,7 @@ TUNING_RATES = (1e-4, 4e-4)
 
 def _row(file: str, conditions: tuple[str, ...]) -> dict[str, float] | None:
     try:
-        (row,) = page_queries.rows(file, conditions).to_dict("records")
+        row = page_queries.only_row(file, conditions)
     except page_queries.QueryError:
         return None
     return row
