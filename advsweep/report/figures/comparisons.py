@@ -10,7 +10,13 @@ import pandas as pd
 
 from advsweep.errors import FitError, ReportError
 from advsweep.names import ACR
-from advsweep.report.data.columns import find_outcome, label_column, parse_column, within_steps
+from advsweep.report.data.columns import (
+    Column,
+    find_outcome,
+    label_column,
+    parse_column,
+    within_steps,
+)
 from advsweep.report.data.labels import label_rows
 from advsweep.report.figures import chart
 from advsweep.report.figures.axes import label_axis
@@ -19,9 +25,8 @@ from advsweep.report.figures.style import COLOURS, GREY, RowStyle
 from advsweep.report.tables.comparison import LEVEL
 from advsweep.report.tables.margins import parse_margins
 from advsweep.report.tables.notes import describe_unknown_seeds
-from advsweep.report.tables.types import NoteKind
+from advsweep.report.tables.types import NoteKind, Report
 from advsweep.statistics import Regression, regress
-from advsweep.store import RunRecord
 from advsweep.tasks.controls import AA
 from advsweep.writing import show
 
@@ -53,37 +58,15 @@ def forest(
     report = data.report(metrics or None, baseline)
     if report.baseline is None:
         raise ReportError(f"{data.name} has no two rows, or too many; --baseline names one")
-    rows = [place for place, row in enumerate(report.rows) if not row.is_untrained]
-    texts, remarks = label_rows([report.rows[row].group for row in rows])
-    named = dict(zip(rows, texts, strict=True))
-    differences = [
-        {
-            "outcome": column.name,
-            "row": named[one.row],
-            "control": AA_MARK in named[one.row],
-            **{name: getattr(one.comparison, name) for name in _NUMBERS},
-            "p_adjusted": one.p_adjusted,
-            "is_primary": one.is_primary,
-            "baseline": named.get(one.baseline, report.baseline),
-        }
-        for column in [parse_column(name) for name in metrics] or report.outcomes
-        for one in report.differences
-        if column is not None and find_outcome(column, [one.column])
-    ]
-    if not differences:
+    table, remarks = _tabulate_differences(report, metrics)
+    if table.empty:
         raise ReportError(
             f"no row of {data.name} can be compared with {report.baseline}: expected two "
             "seeds of each"
         )
-    table = pd.DataFrame(differences).drop_duplicates(["outcome", "row"], keep="last")
     outcomes = list(table["outcome"].unique())
     margins = parse_margins(margin, outcomes)
-    # A/A rows on top, and the others by the first outcome.
-    first = table[table["outcome"] == outcomes[0]].set_index("row")["difference"].to_dict()
-    labels = sorted(
-        table["row"].unique(),
-        key=lambda label: (AA_MARK not in label, -first.get(label, -math.inf)),
-    )
+    labels = _sort_labels(table, outcomes[0])
     table["place"] = table["row"].map(labels.index)
     table["margin"] = table["outcome"].map(margins)
     # Without a test p is NaN.
@@ -108,6 +91,57 @@ def forest(
         ],
         columns=len(outcomes),
     )
+
+
+def _tabulate_differences(
+    report: Report, metrics: Sequence[str]
+) -> tuple[pd.DataFrame, Sequence[str]]:
+    """Return a report's differences in some metrics, and remarks on the labels of their rows.
+
+    Args:
+        metrics: the names of columns; empty for the primary outcomes.
+
+    Returns:
+        a line for each outcome and row, with the name of the row's baseline; remarks.
+    """
+    rows = [place for place, row in enumerate(report.rows) if not row.is_untrained]
+    texts, remarks = label_rows([report.rows[row].group for row in rows])
+    labels = dict(zip(rows, texts, strict=True))
+    columns: Sequence[Column] = report.outcomes
+    if metrics:
+        columns = list(filter(None, map(parse_column, metrics)))
+    lines = []
+    for column in columns:
+        for difference in report.differences:
+            if not find_outcome(column, [difference.column]):
+                continue
+            numbers = {name: getattr(difference.comparison, name) for name in _NUMBERS}
+            label = labels[difference.row]
+            lines.append(
+                {
+                    "outcome": column.name,
+                    "row": label,
+                    "control": AA_MARK in label,
+                    **numbers,
+                    "p_adjusted": difference.p_adjusted,
+                    "is_primary": difference.is_primary,
+                    "baseline": labels.get(difference.baseline, report.baseline),
+                }
+            )
+    table = pd.DataFrame(lines)
+    if lines:
+        table = table.drop_duplicates(["outcome", "row"], keep="last")
+    return table, remarks
+
+
+def _sort_labels(table: pd.DataFrame, outcome: str) -> list[str]:
+    """Return the labels of rows: A/A rows on top, and the others by a first outcome."""
+    first = table[table["outcome"] == outcome].set_index("row")["difference"].to_dict()
+
+    def place_of(label: str) -> tuple[bool, float]:
+        return AA_MARK not in label, -first.get(label, -math.inf)
+
+    return sorted(table["row"].unique(), key=place_of)
 
 
 def forest_panel(
@@ -202,23 +236,8 @@ def acr(data: FigureData) -> chart.Chart:
     """
     collapse = f"{ACR}@first{FIRST}"
     accuracy = data.on_task("pass@1")
-    early = data.values(collapse)
-    final = data.values(accuracy)
-    styles: dict[str, RowStyle] = {}
-    measured: list[tuple[str, RunRecord]] = []
-    for row in data.rows:
-        label, style = data.point_style(row)
-        styles[label] = style
-        measured += [(label, run) for run in row.runs if run.id in early and run.id in final]
-    points = pd.DataFrame(
-        {
-            "row": [label for label, _ in measured],
-            # Of objects, as an unknown seed would make floats of the others.
-            "seed": pd.Series([run.seed for _, run in measured], dtype=object),
-            "acr": [early[run.id] for _, run in measured],
-            "pass@1": [final[run.id] for _, run in measured],
-        }
-    )
+    points = _tabulate_runs(data, collapse, accuracy)
+    styles = dict(data.point_style(row) for row in data.rows)
     fit = None
     refused = None
     try:
@@ -263,6 +282,22 @@ def acr(data: FigureData) -> chart.Chart:
             )
         ],
     )
+
+
+def _tabulate_runs(data: FigureData, collapse: str, accuracy: str) -> pd.DataFrame:
+    """Return the numbers of the runs that have both, with the label of their row."""
+    early = data.values(collapse)
+    final = data.values(accuracy)
+    points = []
+    for row in data.rows:
+        label, _ = data.point_style(row)
+        for run in row.runs:
+            if run.id in early and run.id in final:
+                points.append((label, run.seed, early[run.id], final[run.id]))
+    table = pd.DataFrame(points, columns=["row", "seed", "acr", "pass@1"])
+    # Of objects, as an unknown seed would make floats of the others.
+    table["seed"] = pd.Series([seed for _, seed, _, _ in points], dtype=object)
+    return table
 
 
 def _label_early(name: str, longest: int) -> str:

@@ -16,7 +16,7 @@ from advsweep.errors import ConfigError, ReportError, reason_of
 from advsweep.local_files import outside_working_folder
 from advsweep.printable import printable
 from advsweep.report.figures.chart import LINE, POINTS, Cells, Chart, Panel, Series
-from advsweep.report.figures.layout import PAGE, Layout, paper
+from advsweep.report.figures.layout import CAPTION, PAGE, Layout, paper
 from advsweep.report.figures.style import GREY
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _SHADE = "#d9ead3"
 _CELLS = "cividis"  # which any kind of colour vision distinguishes
 _FRAME = 0.05  # of a cell, between its edge and its frame
 _PAD = 0.055  # inches
-_CAPTION = 7.5  # points
 _DPI = 150
 _RC_PARAMS = {
     "font.size": 9,
@@ -114,8 +113,9 @@ def choose_layout(target: Path | None, suffix: str | None, width: float | None) 
     """
     if width is not None:
         return paper(width)
-    of_target = None if target is None else target.suffix.lower()
-    return paper() if ".pdf" in (suffix, of_target) else PAGE
+    if target is not None and not _is_folder(target):
+        suffix = target.suffix.lower()
+    return paper() if suffix == ".pdf" else PAGE
 
 
 def write_files(
@@ -228,7 +228,7 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase, layout: Layou
     if not layout.is_paper:
         body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
         # A point's width from the left edge, in line with the title.
-        below.text(0.012, 1.0, chart.caption, ha="left", va="top", fontsize=_CAPTION, color=GREY)
+        below.text(0.012, 1.0, chart.caption, ha="left", va="top", fontsize=CAPTION, color=GREY)
     lines = layout.lines_of(chart)
     heights = [max(layout.panel_height(chart, panel) for panel in line) for line in lines]
     grid = body.add_gridspec(len(lines), layout.columns_of(chart), height_ratios=heights)
@@ -258,29 +258,51 @@ def _draw_chart(chart: Chart, body: FigureBase, below: FigureBase, layout: Layou
 
 
 def _draw_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     _write_texts(axes, panel, layout)
+    _draw_guides(axes, panel)
+    for place, series in enumerate(panel.series):
+        _draw_series(axes, series, place, panel, layout.scale)
+    _set_scales(axes, panel)
+    if panel.rows is not None:
+        _name_rows(axes, panel.rows)
+    _set_ticks(axes, panel, layout)
+    if panel.x_limits is not None:
+        axes.set_xlim(*panel.x_limits)
+    if panel.y_limits is not None:
+        axes.set_ylim(*panel.y_limits)
+
+
+def _draw_guides(axes: Axes, panel: Panel) -> None:
+    """Draw what series are read against: the shaded span, and dotted lines."""
     if panel.span is not None:
         axes.axvspan(*panel.span, color=_SHADE, linewidth=0, zorder=0)
     for axis, value in panel.guides:
         draw = axes.axvline if axis == "x" else axes.axhline
         draw(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0.5)
-    for place, series in enumerate(panel.series):
-        _draw_series(axes, series, place, panel, layout.scale)
+
+
+def _set_scales(axes: Axes, panel: Panel) -> None:
     axes.set_xscale(panel.x_scale)
     axes.set_yscale(panel.y_scale)
     if panel.threshold is not None:
         axes.set_yscale("symlog", linthresh=panel.threshold, linscale=0.5)
-    for drawn in (axes.xaxis, axes.yaxis):
-        if drawn.get_scale() != "linear":
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() != "linear":
             # Matplotlib's own are formulas, which texts here are not.
-            drawn.set_major_formatter(lambda value, _: f"{value:g}")
-    if panel.rows is not None:
-        axes.set_yticks(range(len(panel.rows)), panel.rows)
-        axes.set_ylim(len(panel.rows) - 0.4, -0.6)
-        axes.grid(visible=False, axis="y")
-        axes.tick_params(axis="y", length=0)
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _name_rows(axes: Axes, rows: Sequence[str]) -> None:
+    """Name the rows of a panel from the top."""
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+
+
+def _set_ticks(axes: Axes, panel: Panel, layout: Layout) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     if panel.x_ticks is not None:
         axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()))
         axes.minorticks_off()
@@ -289,10 +311,6 @@ def _draw_panel(axes: Axes, panel: Panel, layout: Layout) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=nbins, steps=[1, 2, 5, 10]))
     if panel.y_ticks is not None:
         axes.set_yticks(list(panel.y_ticks), list(panel.y_ticks.values()))
-    if panel.x_limits is not None:
-        axes.set_xlim(*panel.x_limits)
-    if panel.y_limits is not None:
-        axes.set_ylim(*panel.y_limits)
 
 
 def _write_texts(axes: Axes, panel: Panel, layout: Layout) -> None:
@@ -306,45 +324,51 @@ def _write_texts(axes: Axes, panel: Panel, layout: Layout) -> None:
 
 def _draw_cells(axes: Axes, cells: Cells, layout: Layout) -> None:
     """Draw a heat map, with a number in each cell and frames around those that may be the best."""
-    from matplotlib.patches import Rectangle
-
     rows, columns = cells.values.shape
     low, high = cells.limits
     edges = (np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5)
     axes.pcolormesh(*edges, cells.values, cmap=_CELLS, vmin=low, vmax=high, rasterized=True)
-    is_framed = len(cells.candidates) < len(cells.texts)
-    for row in range(rows):
-        for column in range(columns):
-            at = (row, column)
-            corner = (column - 0.5, row - 0.5)
-            if at not in cells.texts:
-                axes.add_patch(Rectangle(corner, 1, 1, fc="white", ec="#d0d0d0", hatch="///", lw=0))
-                axes.text(
-                    column,
-                    row,
-                    "missing",
-                    ha="center",
-                    va="center",
-                    fontsize=layout.cell_size - 1,
-                    color=GREY,
-                )
-                continue
-            # Both colours of text are readable in the middle of the colours.
-            colour = "white" if cells.values[at] <= (low + high) / 2 else "black"
-            text = cells.texts[at]
-            axes.text(
-                column, row, text, ha="center", va="center", fontsize=layout.cell_size, color=colour
-            )
-            if is_framed and at in cells.candidates:
-                inner = (corner[0] + _FRAME, corner[1] + _FRAME)
-                side = 1 - 2 * _FRAME
-                style = "-" if len(cells.candidates) == 1 else (0, (3, 2))
-                axes.add_patch(
-                    Rectangle(inner, side, side, fill=False, ec=colour, lw=1.5, linestyle=style)
-                )
+    # Where every cell may be the best, frames would say nothing.
+    framed = cells.candidates if len(cells.candidates) < len(cells.texts) else ()
+    for at in np.ndindex(rows, columns):
+        if at not in cells.texts:
+            _mark_missing(axes, at, layout)
+            continue
+        # Both colours of text are readable in the middle of the colours.
+        colour = "white" if cells.values[at] <= (low + high) / 2 else "black"
+        _write_in_cell(axes, at, cells.texts[at], size=layout.cell_size, colour=colour)
+        if at in framed:
+            _frame_cell(axes, at, colour, is_only=len(framed) == 1)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
+
+
+def _mark_missing(axes: Axes, at: tuple[int, ...], layout: Layout) -> None:
+    """Hatch the cell at a row and a column, as it has no number."""
+    from matplotlib.patches import Rectangle
+
+    row, column = at
+    corner = (column - 0.5, row - 0.5)
+    axes.add_patch(Rectangle(corner, 1, 1, fc="white", ec="#d0d0d0", hatch="///", lw=0))
+    _write_in_cell(axes, at, "missing", size=layout.cell_size - 1, colour=GREY)
+
+
+def _write_in_cell(axes: Axes, at: tuple[int, ...], text: str, *, size: float, colour: str) -> None:
+    """Write in the middle of the cell at a row and a column."""
+    row, column = at
+    axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
+
+
+def _frame_cell(axes: Axes, at: tuple[int, ...], colour: str, *, is_only: bool) -> None:
+    """Frame the cell at a row and a column: in a solid line if no other is framed."""
+    from matplotlib.patches import Rectangle
+
+    row, column = at
+    corner = (column - 0.5 + _FRAME, row - 0.5 + _FRAME)
+    side = 1 - 2 * _FRAME
+    style = "-" if is_only else (0, (3, 2))
+    axes.add_patch(Rectangle(corner, side, side, fill=False, ec=colour, lw=1.5, linestyle=style))
 
 
 def _add_colour_bar(axes: Sequence[Axes], cells: Cells, canvas: FigureBase) -> None:
@@ -384,15 +408,17 @@ def _draw_series(axes: Axes, series: Series, place: int, panel: Panel, scale: fl
             elinewidth=1.1 * scale,
             capsize=2.5 * scale,
         )
-    own = {**style.points, **({"markerfacecolor": "none"} if mark.is_hollow else {})}
+    options = dict(style.points)
+    if mark.is_hollow:
+        options["markerfacecolor"] = "none"
     if mark is LINE:
         # A few markers, at other steps than those of other lines.
         every = max(1, len(series.x) // 6)
-        own["markevery"] = (min(place * every // among, len(series.x) - 1), every)
+        options["markevery"] = (min(place * every // among, len(series.x) - 1), every)
     axes.plot(
         series.x,
         series.y,
-        **own,
+        **options,
         linestyle=style.linestyle if mark.line is None else mark.line,
         linewidth=mark.width * scale,
         markersize=mark.size * scale,
@@ -415,13 +441,13 @@ def _add_legend(chart: Chart, canvas: FigureBase, layout: Layout) -> None:
     from matplotlib.lines import Line2D
 
     handles: dict[str, Artist] = {}
-    shown = [own for panel in chart.panels for own in panel.series]
+    shown = [series for panel in chart.panels for series in panel.series]
     for label in chart.labels:
         # A row that has a line anywhere has one here.
-        own = [series for series in shown if series.label == label]
-        [first, *_] = sorted(own, key=lambda series: series.mark.line == "none")
+        labelled = [series for series in shown if series.label == label]
+        [first, *_] = sorted(labelled, key=lambda series: series.mark.line == "none")
         line: Any = first.style.linestyle if first.mark.line is None else first.mark.line
-        size = 5.2 * layout.scale if any(series.mark.size for series in own) else 0
+        size = 5.2 * layout.scale if any(series.mark.size for series in labelled) else 0
         handles[textwrap.fill(label, layout.legend_letters)] = Line2D(
             [],
             [],

@@ -16,8 +16,8 @@ from advsweep.report.figures.chart import Chart, Panel
 
 COLUMN = 3.25  # inches: a column of NeurIPS, ICML or ACL is 3.25 to 3.35 wide, a text 5.5 to 6.75
 
-_CAPTION = 7.5  # points
-_LINE = _CAPTION * 1.3 / 72  # inches
+CAPTION = 7.5  # points
+_LINE = CAPTION * 1.3 / 72  # inches
 _SAMPLE = 7  # letters of a legend's sample
 
 
@@ -99,14 +99,19 @@ class Layout:
         height = sum(max(self.panel_height(chart, panel) for panel in line) for line in lines)
         if not self.is_paper:
             height += 0.4
-        if labels := chart.labels:
-            # A label that needs several lines has a row of its own.
-            more = sum(textwrap.fill(label, self.legend_letters).count("\n") for label in labels)
-            rows = math.ceil(len(labels) / self.legend_columns(labels)) + more
-            height += (0.1 + 0.2 * rows) * (0.8 if self.is_paper else 1)
+        if chart.labels:
+            height += self.legend_height(chart.labels)
         if self.is_paper:
             return height, 0.02
         return height, (chart.caption.count("\n") + 2) * _LINE
+
+    def legend_height(self, labels: Sequence[str]) -> float:
+        """Return the inches of a legend."""
+        # A label that needs several lines has a row of its own.
+        more = sum(textwrap.fill(label, self.legend_letters).count("\n") for label in labels)
+        rows = math.ceil(len(labels) / self.legend_columns(labels)) + more
+        height = 0.1 + 0.2 * rows
+        return 0.8 * height if self.is_paper else height
 
     def legend_columns(self, labels: Sequence[str]) -> int:
         """Return in how many columns a legend has its labels."""
