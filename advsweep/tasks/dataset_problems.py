@@ -326,6 +326,7 @@ def _choose_problems(
     shape = template(task.prompt)
     columns = choose_columns(task, rows, is_train)
     is_worked = bool(is_train and task.shots)
+    takes_named_alone = bool(is_train and levels)
     for number, row in enumerate(rows, start=1):
         entry = read_entry(row, columns, task.gold_part, number, worked=is_worked)
         if isinstance(entry, Gap):
@@ -333,24 +334,19 @@ def _choose_problems(
             continue
         problem = _problem(entry, row, columns.id, shape)
         level = levels.get(problem.id)
-        if level is None and not (levels and is_train):
+        if level is None and not takes_named_alone:
             level = _level(row, columns.level)
         if level is None:
             left_out.add("without a level", problem)
             continue
         has_image = _IMAGE.search(entry.question) is not None
         selection.add(replace(problem, level=level, row=number), has_image)
-    reasons = left_out.sentences()
     if not selection.problems:
-        if selection.other_levels:
-            reasons.append(
-                f"levels: expected some of {sorted(selection.other_levels)}, got {list(wanted)}"
-            )
         raise FormError(
-            f"task.data: expected a {noun}, got none: {'; '.join(reasons)}",
+            f"task.data: expected a {noun}, got none: {'; '.join(selection.reasons())}",
             shown_rows(rows, list(rows[0])),
         )
-    for reason in reasons:
+    for reason in left_out.sentences():
         warnings.warn(reason, AdvsweepWarning, stacklevel=2)
     problems = list(selection.problems.values())
     _check_ids(problems, task.id_column)
@@ -489,6 +485,14 @@ class _Selection:
             self.problems[problem.prompt] = problem
             if has_image:
                 self.left_out.images.append(problem.row)
+
+    def reasons(self) -> list[str]:
+        """Say why nothing is taken."""
+        reasons = self.left_out.sentences()
+        if self.other_levels:
+            levels = sorted(self.other_levels)
+            reasons.append(f"levels: expected some of {levels}, got {list(self.wanted)}")
+        return reasons
 
 
 def _same_reference(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

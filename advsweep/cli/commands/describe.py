@@ -165,14 +165,22 @@ def describe(
             )
         if group == "task":
             _describe_task(groups, name, fields or [], output_format)
-        elif group in PRESETS:
-            _describe_preset(groups, group, name, output_format)
-        elif group == _KEY:
-            print_listing(_key_rows(groups, name), output_format)
-        elif group in OTHERS:
-            print_listing([row for row in OTHERS[group]() if row["name"] == name], output_format)
         else:
-            _describe_options(groups, group, name, output_format)
+            _describe_other(groups, group, name, output_format)
+
+
+def _describe_other(
+    groups: ConfigGroups, group: str, name: str, output_format: options.ListFormat
+) -> None:
+    """Describe what has no options here: a preset, a key, or another component."""
+    if group in PRESETS:
+        _describe_preset(groups, group, name, output_format)
+    elif group == _KEY:
+        print_listing(_key_rows(groups, name), output_format)
+    elif group in OTHERS:
+        print_listing([row for row in OTHERS[group]() if row["name"] == name], output_format)
+    else:
+        _describe_options(groups, group, name, output_format)
 
 
 def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str]:
@@ -181,40 +189,61 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     Raises:
         UnknownNameError: nothing has the name.
     """
-    group, equals, name = names[0].partition("=")
-    if equals and group in groups.names:
-        if group in ("estimator", "objective"):
-            return group, name
-        return group, groups.member(group, _without_options(name))
-    if equals and group in PARTS:
-        return group, PARTS[group].find(PARTS[group].resolve(name))
+    named = _find_in_named_group(groups, names[0])
+    if named is not None:
+        return named
     first = split_outside_brackets(names[0], ", ")[0]
     code = parse_word(split_word(first)[0])
     if code is not None:
         return _group_of_code(code, names[0])
     word = _without_options(names[0])
-    members: dict[str, set[str]] = {}
-    for each in dict.fromkeys([*_FIRST, *sorted(groups.names)]):
-        members[each] = _names_of(groups, each)
-        if word in members[each]:
-            return each, names[0]
+    in_order = list(dict.fromkeys([*_FIRST, *sorted(groups.names)]))
+    for group in in_order:
+        if word in _names_of(groups, group):
+            return group, names[0]
     text = " ".join(names)
     if find_word(text) is not None:
         return _WORD, text
-    parts = {key: set(registry) for key, registry in PARTS.items()}
-    for kind, rows in OTHERS.items():
-        parts[kind] = {row["name"] for row in rows()}
+    parts = _names_of_parts()
     if word in BY_NAME:
         # Documents of JSON are called as the commands that print them.
         parts.pop("document")
-    for each, names_of_kind in parts.items():
+    for kind, names_of_kind in parts.items():
         if word in names_of_kind:
-            return each, word
+            return kind, word
     if word in groups.names or _key_rows(groups, word):
         return _KEY, word
-    every = groups.names.union(*members.values(), *parts.values())
-    near = _near(word, kinds={*groups.names, *parts}) or nearest(group, every)
+    members = [_names_of(groups, group) for group in in_order]
+    every = groups.names.union(*members, *parts.values())
+    typed = names[0].partition("=")[0]
+    near = _near(word, kinds={*groups.names, *parts}) or nearest(typed, every)
     raise UnknownNameError(f"nothing is called '{word}'; {near}")
+
+
+def _find_in_named_group(groups: ConfigGroups, text: str) -> tuple[str, str] | None:
+    """Return the group and the name of GROUP=NAME; None for other texts.
+
+    Raises:
+        UnknownNameError: the group has no such name.
+    """
+    group, equals, name = text.partition("=")
+    if not equals:
+        return None
+    if group in ("estimator", "objective"):
+        return group, name
+    if group in groups.names:
+        return group, groups.member(group, _without_options(name))
+    if group in PARTS:
+        return group, PARTS[group].find(PARTS[group].resolve(name))
+    return None
+
+
+def _names_of_parts() -> dict[str, set[str]]:
+    """Return the names of what is no config group, by kind."""
+    names = {kind: set(registry) for kind, registry in PARTS.items()}
+    for kind, rows in OTHERS.items():
+        names[kind] = {row["name"] for row in rows()}
+    return names
 
 
 def _key_rows(groups: ConfigGroups, word: str) -> list[dict[str, Any]]:

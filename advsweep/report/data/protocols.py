@@ -21,7 +21,15 @@ _WHOLE = ("top_p", 1.0)
 
 # Keys of a protocol that are not of `evaluation`.
 _OF_TASK = (
-    *("task", "problems", "verifier", "system", "shots", POOL, "max_tokens", "stop", "sampler"),
+    "task",
+    "problems",
+    "verifier",
+    "system",
+    "shots",
+    POOL,
+    "max_tokens",
+    "stop",
+    "sampler",
 )
 
 

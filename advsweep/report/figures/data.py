@@ -102,6 +102,12 @@ class NamedRuns:
     sweep: str | None = None
 
 
+def _last_attempts(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the runs in order, of several attempts at one the last."""
+    latest = {run.identity: run for run in sorted(runs, key=lambda run: run.attempt)}
+    return [run for run in runs if latest[run.identity] is run]
+
+
 class FigureData:
     """Runs of a store, in the form that figures need.
 
@@ -140,11 +146,10 @@ class FigureData:
         self.sweep = selected.sweep
         self.name = selected.name
         selection = select_runs(store, selected.runs, where, finished_only=finished_only)
-        found = [run for run in selection.runs if run.step or run.status is Status.DONE]
-        if finished_only:
-            found = selection.runs
-        latest = {run.identity: run for run in sorted(found, key=lambda run: run.attempt)}
-        self.runs = [run for run in found if latest[run.identity] is run]
+        found = selection.runs
+        if not finished_only:
+            found = [run for run in found if run.step or run.status is Status.DONE]
+        self.runs = _last_attempts(found)
         if not self.runs:
             wanted = f" with {describe_filters(where)}" if where else " to draw yet"
             states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
@@ -162,10 +167,11 @@ class FigureData:
         collapsed = collapsed_runs(store, self.runs)
         self.rows = []
         for label, (group, members) in zip(labels, groups, strict=True):
-            if count := sum(run.id in collapsed for run in members):
+            count = sum(run.id in collapsed for run in members)
+            if count:
                 label += f" ({count} of {len(members)} collapsed)"
-            own = tuple(sorted(members, key=lambda run: seed_order(run.seed_key)))
-            self.rows.append(Replicates(label, group, own, styled[own[0].config_hash]))
+            by_seed = tuple(sorted(members, key=lambda run: seed_order(run.seed_key)))
+            self.rows.append(Replicates(label, group, by_seed, styled[by_seed[0].config_hash]))
 
     def distinct_rows(self) -> list[Replicates]:
         """Return the rows, if each can have a style of its own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advsweep.errors import counted, first_of
@@ -14,7 +14,7 @@ from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.baselines import MOST_ROWS
 from advsweep.report.tables.marks import SEEDS_FOR_A_MARK
 from advsweep.report.tables.provenance import NOT_MATCHED
-from advsweep.report.tables.types import NoteKind, Report, Subject, count_states
+from advsweep.report.tables.types import NoteKind, Report, Row, Subject, count_states
 from advsweep.writing import Mark
 
 _NAMED = 6  # of what is listed at most
@@ -53,17 +53,7 @@ def _describe_numbers(report: Report) -> list[str]:
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
             "which says nothing of another training"
         )
-    bases = [row for row in rows if row.subject is Subject.BASE and row.seeds]
-    if any(row.models > 1 for row in bases):
-        lines.append(
-            "base: the models that runs start from, one for each seed; a difference to it is of "
-            "each seed's runs to the seed's own base"
-        )
-    elif bases:
-        lines.append(
-            "base: the model that all runs start from, on the problems of each seed; a difference "
-            "to it is of each seed's runs to the base on the seed's own problems"
-        )
+    lines += _describe_bases(rows)
     at_end = [column.header for column in columns if column.is_mean_of_last_steps]
     if at_end:
         lines.append(f"{', '.join(at_end)}: mean over the last {END_STEPS} steps")
@@ -77,6 +67,22 @@ def _describe_numbers(report: Report) -> list[str]:
             f"{first_of(without_spread, _NAMED)} have the same value"
         )
     return lines
+
+
+def _describe_bases(rows: Sequence[Row]) -> list[str]:
+    """Say what the base is where each seed has one of its own; nothing where all share one."""
+    bases = [row for row in rows if row.subject is Subject.BASE and row.seeds]
+    if not bases:
+        return []
+    if any(row.models > 1 for row in bases):
+        return [
+            "base: the models that runs start from, one for each seed; a difference to it is of "
+            "each seed's runs to the seed's own base"
+        ]
+    return [
+        "base: the model that all runs start from, on the problems of each seed; a difference to "
+        "it is of each seed's runs to the base on the seed's own problems"
+    ]
 
 
 def _rows_without_spread(report: Report) -> list[str]:
@@ -147,13 +153,7 @@ def difference_notes(report: Report) -> list[str]:
         return explain_no_tests(report)
     comparisons = [difference.comparison for difference in report.differences]
     if any(comparison.paired for comparison in comparisons):
-        has_flipped = any(not math.isnan(d.comparison.p_permutation) for d in report.primary)
-        flipped = " (p perm: of flipped signs)" if has_flipped else ""
-        p_value = f", with the t-test's p{flipped}" if report.primary else ""
-        test = (
-            f"paired by seed{p_value}; effect: in standard deviations of the pairs' differences "
-            "(Hedges)"
-        )
+        test = _describe_paired_test(report)
         is_pooled = any(comparison.pooled for comparison in comparisons)
         spread = POOLED_SPREAD if is_pooled else "that of the pairs' differences alone"
         freedom = f"of the spread, {spread}"
@@ -179,6 +179,19 @@ def difference_notes(report: Report) -> list[str]:
     if not all(comparison.paired for comparison in comparisons):
         lines.append("unpaired: rows that share fewer than two known seeds, by Welch's t-test")
     return lines
+
+
+def _describe_paired_test(report: Report) -> str:
+    """Describe the differences of pairs, with the p values that the tables show."""
+    p_values = ""
+    if report.primary:
+        p_values = ", with the t-test's p"
+    if any(not math.isnan(d.comparison.p_permutation) for d in report.primary):
+        p_values += " (p perm: of flipped signs)"
+    return (
+        f"paired by seed{p_values}; effect: in standard deviations of the pairs' differences "
+        "(Hedges)"
+    )
 
 
 def explain_no_tests(report: Report) -> list[str]:
