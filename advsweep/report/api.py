@@ -24,7 +24,7 @@ from advsweep.errors import counted
 from advsweep.report.data.columns import parse_outcomes
 from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.early_ends import KEEP, parse_ended_early
-from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.data.filters import Filter, parse_conditions, split_list
 from advsweep.report.data.frames import (
     evaluation_frame,
     hashable,
@@ -337,7 +337,7 @@ def _select(store: Store, sweep: str | None, where: str | Sequence[str]) -> list
 
 def _filters(where: str | Sequence[str]) -> list[Filter]:
     texts = [where] if isinstance(where, str) else where
-    return [filter for text in texts for filter in parse_where(text, "where")]
+    return parse_conditions(texts, "where")
 
 
 def _list(names: str | Sequence[str] | None) -> list[str] | None:

@@ -134,6 +134,7 @@ def describe(
     token over its importance ratio. Of a task: splits, levels, floors and some problems.
     """
     defer_torch()
+    settings = fields or []
     with config_groups(config_dirs or ()) as groups:
         group, name = find_component(groups, names)
         if group == _WORD:
@@ -142,29 +143,27 @@ def describe(
         if group == "estimator":
             _describe_estimators(
                 [name, *names[1:]],
-                fields or [],
+                settings,
                 rewards=rewards,
                 inputs=inputs or [],
                 output=output,
                 output_format=output_format,
             )
             return
-        if group == "objective" and not (rewards or inputs):
+        has_batch = bool(rewards or inputs)
+        if group == "objective" and not has_batch:
             _describe_objectives(
-                groups,
-                [name, *names[1:]],
-                fields or [],
-                output=output,
-                output_format=output_format,
+                groups, [name, *names[1:]], settings, output=output, output_format=output_format
             )
             return
-        if len(names) > 1 or rewards or inputs or output or (fields and group != "task"):
+        refused = [has_batch, output is not None, bool(settings) and group != "task"]
+        if len(names) > 1 or any(refused):
             raise ConfigError(
                 f"expected one name, and --set, --rewards, --input and --output with estimators "
                 f"(--set and --output with objectives, --set with tasks), got {group} '{name}'"
             )
         if group == "task":
-            _describe_task(groups, name, fields or [], output_format)
+            _describe_task(groups, name, settings, output_format)
         else:
             _describe_other(groups, group, name, output_format)
 

@@ -158,7 +158,7 @@ def plot(
     store: options.Store = None,
 ) -> None:
     """Draw figures of runs with 95 % intervals over seeds."""
-    from advsweep.report.data.filters import parse_where
+    from advsweep.report.data.filters import parse_conditions
     from advsweep.report.figures.draw import check_target, choose_path
     from advsweep.report.figures.registry import FIGURES, check_options, collect_figures
 
@@ -180,16 +180,15 @@ def plot(
     check_options(list(dict.fromkeys(called)) or list(FIGURES), figure_options)
     number_format, suffix = _split_format(output_format)
     check_target(output, suffix)
-    filters = [filter for text in where or () for filter in parse_where(text)]
+    filters = parse_conditions(where)
     opened = open_store(store, create=False)
     keys, figures = _split_words(opened, words)
     names = list(dict.fromkeys([*figures, *chosen]))
     with without_collection():
         data = _figure_data(opened, keys, filters, task)
         charts = collect_figures(data, names, figure_options).charts
-    if number_format == "csv" and len(charts) > 1:
-        several = ", ".join(chart.name for chart in charts)
-        raise ConfigError(f"--format csv: expected one figure, got {several}; select with --figure")
+    if number_format == "csv":
+        _check_single(charts)
     if output is None and number_format is None:
         what = names[0] if len(names) == 1 else "figures"
         output = choose_path(data.name, what, suffix)
@@ -243,6 +242,17 @@ def _write_pictures(
             echo_line(line, err=has_numbers)
     if layout.is_paper:
         _print_captions(charts)
+
+
+def _check_single(charts: Sequence[Chart]) -> None:
+    """Refuse several figures, as each has columns of its own.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(charts) > 1:
+        several = ", ".join(chart.name for chart in charts)
+        raise ConfigError(f"--format csv: expected one figure, got {several}; select with --figure")
 
 
 def _print_captions(charts: Sequence[Chart]) -> None:

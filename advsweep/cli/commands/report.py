@@ -182,13 +182,13 @@ def report(
     from advsweep.report.data.columns import parse_outcomes
     from advsweep.report.data.cutoffs import parse_cutoff
     from advsweep.report.data.early_ends import KEEP, parse_ended_early
-    from advsweep.report.data.filters import parse_where, split_list
+    from advsweep.report.data.filters import parse_conditions, split_list
     from advsweep.report.tables.build import build_report
     from advsweep.report.tables.request import ReportRequest
     from advsweep.store import open_store
 
     chosen = _choose_format(output_format, output)
-    filters = [filter for text in where or () for filter in parse_where(text)]
+    filters = parse_conditions(where)
     cutoff = None if at is None else parse_cutoff(at)
     names = _split(columns)
     asserted = [parse_assertion(text) for text in assertions or ()]

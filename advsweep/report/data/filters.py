@@ -17,7 +17,7 @@ import json
 import operator
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,15 @@ def parse_where(text: str, option: str = "--where") -> list[Filter]:
     if not filters:
         raise ConfigError(f"{option}: expected a condition such as group_size=8, got nothing")
     return filters
+
+
+def parse_conditions(texts: Iterable[str] | None, option: str = "--where") -> list[Filter]:
+    """Parse the filters of an option that may be repeated, each as by `parse_where`.
+
+    Args:
+        texts: None if the option is not given.
+    """
+    return [each for text in texts or () for each in parse_where(text, option)]
 
 
 def _check_quotes(tokens: Sequence[str], option: str) -> None:
