@@ -21,10 +21,12 @@ from advsweep.estimators.batch import (
     PER_PART,
     PER_PROMPT,
     PER_TOKEN,
+    PER_TURN,
     Advantages,
     GroupBatch,
     Groups,
 )
+from advsweep.estimators.turns import check_turns
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -242,7 +244,7 @@ class Estimator(Component):
         self._check_shape_of_rewards(batch.rewards)
         if batch.mask is not None and batch.mask.dtype is not torch.bool:
             raise BatchError(f"mask: expected booleans, got {batch.mask.dtype}")
-        for name in ("mask", "frequencies", *sorted(self.needs | self.uses)):
+        for name in ("mask", "frequencies", "turn_of_token", *sorted(self.needs | self.uses)):
             value = getattr(batch, name)
             if value is None and name in self.needs:
                 raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
@@ -294,23 +296,38 @@ class Estimator(Component):
             )
 
 
+# The third axes of inputs that have one.
+_LAST_AXES = {"tokens": PER_TOKEN, "turns": PER_TURN, "parts": PER_PART}
+
+
 def _check_shape(name: str, value: Tensor | tuple[str, ...], batch: GroupBatch) -> None:
     """Refuse an input that does not have a value for each prompt, rollout, token or part."""
     prompts, rollouts = batch.rewards.shape
     shape = list(value.shape) if isinstance(value, torch.Tensor) else [len(value)]
     expected: list[int | str] = [prompts] if name in PER_PROMPT else [prompts, rollouts]
-    if name in PER_TOKEN | PER_PART:
-        # The last axis may have any length.
-        any_length = "tokens" if name in PER_TOKEN else "parts"
-        expected.append(shape[2] if len(shape) == 3 else any_length)
+    for last_axis, names in _LAST_AXES.items():
+        if name in names:
+            # It may have any length.
+            expected.append(shape[2] if len(shape) == 3 else last_axis)
     if shape != expected:
         raise BatchError(f"{name}: expected the shape {expected}, got {shape}")
-    if name in PER_TOKEN:
+    if name == "turn_of_token":
+        check_turns(batch)
+    elif name in PER_TOKEN:
         _check_token_axis(name, shape[2], batch)
 
 
 def _check_token_axis(name: str, tokens: int, batch: GroupBatch) -> None:
-    """Refuse a token axis that is shorter than the longest rollout, where lengths are known."""
+    """Refuse a token axis that is shorter than the longest rollout, where lengths are known.
+
+    Where turns are known, it has to be theirs.
+    """
+    turn_of_token = batch.turn_of_token
+    if turn_of_token is not None and turn_of_token.shape[-1] != tokens:
+        raise BatchError(
+            f"{name}: expected as many tokens as turn_of_token has, {turn_of_token.shape[-1]}, got "
+            f"{tokens}"
+        )
     lengths = batch.lengths
     if lengths is None or lengths.shape != batch.rewards.shape:
         return

@@ -23,17 +23,23 @@ if TYPE_CHECKING:
     PerGroup = Float[Tensor, "prompts 1"]
     # One number per token, 0 past the end of a rollout.
     PerToken = Float[Tensor, "prompts rollouts tokens"]
+    # One number per turn of an episode.
+    PerTurn = Float[Tensor, "prompts rollouts turns"]
     FlagPerRollout = Bool[Tensor, "prompts rollouts"]
     FlagPerGroup = Bool[Tensor, "prompts 1"]
 
 # The fields of a batch that are not tensors [prompts, rollouts]: one value per prompt, one per
-# token, one per part of the reward, or one number for the whole batch.
+# token, one per turn, one per part of the reward, or one number for the whole batch.
 PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids", "greedy_rewards"})
-PER_TOKEN = frozenset({"token_entropies", "token_grad_norms", "token_kl"})
+PER_TOKEN = frozenset({"token_entropies", "token_grad_norms", "token_kl", "turn_of_token"})
+PER_TURN = frozenset({"turn_rewards", "turn_states", "turn_values"})
 PER_PART = frozenset({"reward_parts"})
 COUNTERS = frozenset({"step", "total_steps"})
 
-# Default of each input other than the rewards: one number for all rollouts.
+# Whole numbers, which are no amounts.
+_NUMBERS = frozenset({"turn_of_token", "turn_states"})
+
+# Default of each input other than the rewards: one number for all rollouts. Rollouts have one turn.
 NEUTRAL_INPUTS: Mapping[str, float] = {
     "lengths": 1.0,
     "ref_rewards": 0.0,
@@ -42,6 +48,10 @@ NEUTRAL_INPUTS: Mapping[str, float] = {
     "token_entropies": 0.3,
     "token_grad_norms": 0.5,
     "token_kl": 0.0,
+    "turn_of_token": 0.0,
+    "turn_rewards": 0.0,
+    "turn_states": 0.0,
+    "turn_values": 0.5,
     "self_certainty": 1.0,
     "reward_parts": 0.0,
     "greedy_rewards": 0.0,
@@ -57,12 +67,16 @@ NEUTRAL_INPUTS: Mapping[str, float] = {
 class GroupBatch:
     """The rollouts of one step: B prompts with G rollouts each.
 
+    A rollout may be an episode of several turns: the policy's tokens, then those of an environment,
+    in turn. Its token axis has the tokens of both, and inputs per token are 0 at the
+    environment's.
+
     Attributes:
         rewards: the verifier's rewards, float32 or float64. Masked entries may hold anything,
             NaN included.
         mask: false for rollouts that are missing or could not be scored. They enter no
             statistic and get advantage 0.
-        lengths: generated tokens per rollout.
+        lengths: generated tokens per rollout, without those of an environment.
         ref_rewards: rewards of reference rollouts for the same prompts, paired by index.
         token_entropy: mean of -log π over the sampled tokens of each rollout, in nats.
         token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
@@ -73,6 +87,15 @@ class GroupBatch:
             that of `token_entropies`.
         token_kl: log π - log π_ref of each sampled token, π_ref the reference model; its token
             axis is like that of `token_entropies`.
+        turn_of_token: the turn, from 0, to which each token belongs; -1 for tokens of the
+            environment and past the end. Without it each rollout is one turn.
+        turn_rewards: what the environment gave for each turn, past the last turn anything. What
+            they do not contain of the rollout's reward is its outcome, given after the last turn.
+            Without them the whole reward is outcome.
+        turn_states: names of what stands before each turn; rollouts of a group that come to equal
+            states can be compared there.
+        turn_values: mean reward still to come from what stands before each turn, measured by
+            further rollouts from there; NaN where it was not measured.
         self_certainty: mean KL divergence of the next-token distributions π from the uniform
             one, KL(uniform ‖ π), in nats.
         reward_parts: the parts of the reward without their weights; NaN where a part does not
@@ -98,6 +121,10 @@ class GroupBatch:
     token_entropies: PerToken | None = None
     token_grad_norms: PerToken | None = None
     token_kl: PerToken | None = None
+    turn_of_token: Int[Tensor, "prompts rollouts tokens"] | None = None
+    turn_rewards: PerTurn | None = None
+    turn_states: Int[Tensor, "prompts rollouts turns"] | None = None
+    turn_values: PerTurn | None = None
     self_certainty: PerRollout | None = None
     reward_parts: Float[Tensor, "prompts rollouts parts"] | None = None
     part_weights: tuple[float, ...] | None = None
@@ -155,8 +182,10 @@ def spread_input(
         return value
     if name == "prompt_ids":
         return tuple(map(str, range(len(rewards))))
-    if name in PER_TOKEN:
-        return rewards.new_tensor(value).expand(*rewards.shape, tokens)
+    if name in PER_TOKEN | PER_TURN:
+        places = tokens if name in PER_TOKEN else 1
+        dtype = torch.int64 if name in _NUMBERS else rewards.dtype
+        return rewards.new_tensor(value, dtype=dtype).expand(*rewards.shape, places)
     if name in PER_PART:
         return torch.stack((rewards, torch.full_like(rewards, value)), dim=-1)
     spread = torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
@@ -405,7 +434,14 @@ class Groups:
         )
 
     def within(self, tokens: int) -> Bool[Tensor, "prompts rollouts tokens"]:
-        """Flag the places of a token axis that belong to a rollout that counts."""
+        """Flag the places of a token axis that the policy generated, of rollouts that count.
+
+        The only place that knows which tokens have an advantage.
+        """
+        turn_of_token = self.batch.turn_of_token
+        if turn_of_token is not None:
+            generated = turn_of_token >= 0
+            return generated if self.mask is None else generated & self.mask[..., None]
         lengths = self.given("lengths")
         return torch.arange(tokens, device=lengths.device) < lengths[..., None]
 
