@@ -236,13 +236,17 @@ def describe_place(outcome: OutcomeRow, listed: Iterable[ListedArm]) -> str:
         ends.append(f"above {below[-1][1]} ({_signed_number(below[-1][0])})")
     return (
         f"Among the leaderboard's {len(differences)} arms (differences to {BASELINE} of eight "
-        f"other seeds): place {len(above) + 1}, {' and '.join(ends)}; {_are_within(inside)} within "
-        "its interval, and cannot be told from it so."
+        f"other seeds): place {len(above) + 1}, {' and '.join(ends)}; {_describe_inside(inside)}."
     )
 
 
-def _are_within(arms: int) -> str:
-    return "one of them is" if arms == 1 else f"{arms or 'none'} of them are"
+def _describe_inside(arms: int) -> str:
+    """Say how many arms of the leaderboard are within the interval of an idea's difference."""
+    # An arm outside is not told apart by this alone, as its own difference has an interval too.
+    if arms == 0:
+        return "none of them is within its interval"
+    are = "one of them is" if arms == 1 else f"{arms} of them are"
+    return f"{are} within its interval, and cannot be told from it so"
 
 
 def _describe_limits(judged: Judged) -> Iterator[str]:

@@ -247,7 +247,10 @@ def test_the_place_among_the_arms_of_the_leaderboard():
     best = describe_place(outcome(measured(0.05, 0.01)), arms)
     assert "place 1, above psr (+.024)" in best
     between = describe_place(outcome(measured(0.012, 0.002)), arms)
-    assert "place 2, below psr (+.024) and above dr_grpo (+.001); none of them are" in between
+    assert "place 2, below psr (+.024) and above dr_grpo (+.001)" in between
+    assert between.endswith("; none of them is within its interval.")
+    one = describe_place(outcome(measured(0.024, 0.002)), arms)
+    assert one.endswith("; one of them is within its interval, and cannot be told from it so.")
     last = describe_place(outcome(measured(-0.5, 0.1)), arms)
     assert "place 17, below grpo_n (-.152)" in last
 
