@@ -19,7 +19,7 @@ from advsweep.sweep.tuning import Tuning, execute_tuning
 
 _STAGES = 3
 
-# What a run on a range of the leaderboard takes of a core, its base included.
+# What a run on a range of the leaderboard took of a core of its machine, its base included.
 _CORE_SECONDS = 21.0
 
 
@@ -133,12 +133,13 @@ class TimeLeft:
 
     Attributes:
         seconds: None if it is unknown.
-        is_rough: whether no run of this store was measured, and an idle machine is assumed.
+        is_of_another_machine: whether the seconds are those that the leaderboard's machine would
+            take, as no run of this store was measured on this one.
     """
 
     runs: int
     seconds: float | None
-    is_rough: bool = False
+    is_of_another_machine: bool = False
 
     def plain(self) -> dict[str, float | None]:
         """Return it in JSON types."""
@@ -159,7 +160,8 @@ def left_of(plans: JudgePlans, store: Store | None, slots: int, *, stage: int = 
     if len(seconds) == len(left):
         return TimeLeft(runs=runs, seconds=sum(seconds))
     if plans.setting.is_listed:
-        return TimeLeft(runs=runs, seconds=runs * _CORE_SECONDS / slots, is_rough=True)
+        seconds_of_runs = runs * _CORE_SECONDS / slots
+        return TimeLeft(runs=runs, seconds=seconds_of_runs, is_of_another_machine=True)
     return TimeLeft(runs=runs, seconds=None)
 
 
@@ -197,8 +199,10 @@ def describe_left(left: TimeLeft) -> str:
     runs = f"at most {counted(left.runs, 'run')} left"
     if left.seconds is None:
         return f"{runs}; how long they take is known once the first has finished"
-    idle = " if the cores are idle" if left.is_rough else ""
-    return f"{runs}, about {rough_duration(left.seconds)}{idle}"
+    took = f"{runs}, about {rough_duration(left.seconds)}"
+    if left.is_of_another_machine:
+        return f"{took} if this machine is as fast as the leaderboard's, and idle"
+    return took
 
 
 def _seeds_of_idea(plan: Plan, race: RaceRecord) -> list[int]:

@@ -37,6 +37,9 @@ def test_a_dry_run_says_what_a_judge_takes(idea, succeeds):
     assert record["plan"]["sweep"] == "judge-idea-middle"
     assert record["plan"]["store"].startswith(str(idea.parent / "cache"))
     assert record["verdict"] is None
+    text, _ = succeeds("judge", str(idea), "--dry-run", "--jobs", "2")
+    # Nothing was measured here.
+    assert text.rstrip().endswith("if this machine is as fast as the leaderboard's, and idle")
 
 
 def test_rloo_by_another_name_needs_no_training(idea, succeeds):
