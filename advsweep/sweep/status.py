@@ -15,6 +15,7 @@ from advsweep.names import COLLAPSED, STEP_SECONDS
 from advsweep.store import Status
 from advsweep.store.races import RaceRecord, read_race
 from advsweep.store.seeds import show_seed
+from advsweep.sweep.planning.rates import is_time
 from advsweep.sweep.planning.stored import time_of_stored
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ def seconds_per_step(store: Store, running: Sequence[RunRecord]) -> dict[int, fl
         for name, _, seconds in store.metrics.points(
             run.id, STEP_SECONDS, since=run.step - RECENT_STEPS + 1
         ):
-            times[name].append(seconds)
+            if is_time(seconds):
+                times[name].append(seconds)
         if times:
             of_run[run.id] = sum(map(fmean, times.values()))
     of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from dataclasses import replace
 
 import pytest
@@ -40,6 +41,29 @@ def test_the_speed_is_that_of_the_newest_steps(plan, store):
         Owner.current().pid,
     )
     assert 0 <= running["heartbeat_age"] < 60
+
+
+def test_what_a_store_says_of_a_running_run_is_bounded(plan, store):
+    """An imported store may have stages of any length, and times that are none."""
+    [planned] = schedule_runs(plan(name="foreign"), store, force=False)
+    store.leases.claim(planned.run_id, Owner.current())
+    stage = "loading \x1b[31m" * 100
+    store.leases.heartbeat(planned.run_id, step=3, stage=stage)
+    store.metrics.record(planned.run_id, [("time/update", s, -0.4) for s in (1, 2, 3)])
+    standing = read_status(store, "foreign", failures=9)
+    [running] = standing.running
+    assert running["steps_per_second"] is None
+    assert running["stage"] == stage
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        status_command._print_status(store, "foreign", standing)
+    row = printed.getvalue().splitlines()[-1]
+    assert "loading \\x1b[31mloading" in row
+    assert "…" in row
+    assert len(row) < 200
+    # Of times and others the times count.
+    store.metrics.record(planned.run_id, [("time/update", 4, 0.5)], step=4)
+    [running] = read_status(store, "foreign", failures=9).running
+    assert running["steps_per_second"] == 2
 
 
 def test_a_collapsed_training_is_recorded_and_counted(plan, store):

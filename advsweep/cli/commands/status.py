@@ -30,6 +30,9 @@ WATCH_SECONDS = 1.0
 # Collapsed runs, and parts of the machine, that are listed.
 _LISTED = 20
 
+# Characters of a cell: stages, hosts and names may be somebody else's.
+_CELL = 60
+
 _RESERVED = ("what", "run", "sweep", "pid", "user", "since")
 
 _CLEAR = "\x1b[H\x1b[2J"
@@ -160,8 +163,9 @@ def _running_row(run: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _print_running(rows: Sequence[Mapping[str, str]]) -> None:
+def _print_running(running: Sequence[Mapping[str, str]]) -> None:
     """Print as many columns as the terminal has room for."""
+    rows = [{column: _bound(text) for column, text in run.items()} for run in running]
     fitting = []
     end = 0
     for column in rows[0]:
@@ -171,6 +175,12 @@ def _print_running(rows: Sequence[Mapping[str, str]]) -> None:
         end += 2  # between columns
         fitting.append(column)
     print_columns(fitting, [[row[column] for column in fitting] for row in rows])
+
+
+def _bound(text: str) -> str:
+    """Return a text of at most `_CELL` characters, as it is printed."""
+    shown = printable_line(text)
+    return shown if len(shown) <= _CELL else f"{shown[: _CELL - 1]}…"
 
 
 def _width() -> int:

@@ -135,14 +135,14 @@ def read_rates(store: Store | None, records: Iterable[RunRecord], machine: Machi
     seconds: dict[str, list[float]] = defaultdict(list)
     for record in fitting:
         for work, value in measured[record.id].items():
-            if work in _KINDS and _is_time(value):
+            if work in _KINDS and is_time(value):
                 seconds[kinds.of(record.config, work)].append(value)
     rates = {kind: statistics.median(values[-_NEWEST:]) for kind, values in seconds.items()}
     return Rates(kinds, rates, len(fitting))
 
 
-def _is_time(value: float) -> bool:
-    """Return whether a summary is a number of seconds; a store may come from somebody else."""
+def is_time(value: float) -> bool:
+    """Return whether a stored value is a number of seconds; a store may be somebody else's."""
     return math.isfinite(value) and value >= 0
 
 
