@@ -170,3 +170,14 @@ def _refuse(
     if wrong.any():
         prompt, rollout = counted.nonzero()[wrong.nonzero()[0, 0]].tolist()
         raise BatchError(f"turn_of_token: {what} in rollout {rollout} of prompt {prompt}")
+
+
+def number_turns(generated: Bool[Tensor, "rows tokens"]) -> Int[Tensor, "rows tokens"]:
+    """Return the turn of each token: a new one begins at each run of generated tokens.
+
+    Trainers of agents mark the tokens of the policy with 1, those of tools and environments and
+    padding with 0; the latter get -1.
+    """
+    before = torch.nn.functional.pad(generated[:, :-1], (1, 0), value=False)
+    begins = generated & ~before
+    return (begins.cumsum(dim=-1) - 1).where(generated, -1)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from advsweep.backends.training_loop import compute_advantages
 from advsweep.backends.trl import releases
+from advsweep.backends.trl.episodes import TURN_ROWS, EpisodeRecorder
 from advsweep.backends.trl.positions import needs_positions, with_positions
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
 from advsweep.backends.trl.steps import pick_rows, rows_of, whole_rows
@@ -63,6 +64,15 @@ _OF_TOKENS = _EXACT | {"token_entropy", "token_grad_norms", "token_kl"}
 _OF_POLICY = _OF_TOKENS | {"self_certainty"}
 _ALWAYS = frozenset({"lengths", "prompt_ids", "self_certainty", "step", "total_steps"})
 _ALWAYS |= _OF_TOKENS - {"token_kl"}
+# Where a trainer gets what estimators may need beyond that.
+_SOURCES = {
+    "ref_rewards": "`ref_rewards` may be a column of the dataset",
+    "reward_parts": "`reward_parts` are several reward functions",
+    "token_kl": "`token_kl` needs beta above 0 without mask_truncated_completions",
+    "turn_of_token": "`turn_of_token` needs tools or an environment_factory",
+    "turn_rewards": "`turn_rewards` need an environment with a property `reward_so_far`",
+    "turn_states": "`turn_states` need a property `turn_state` of every environment",
+}
 # Metrics that need to know which rollouts succeeded.
 _OF_SUCCESSES = ("mass/", "prompts/", "solved/", "update/", "weight/variance")
 
@@ -142,6 +152,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self.choices_of_update: list[Choice] = []
         self._completion_lengths: list[int] = []
         super().__init__(*arguments, **named)
+        self._tool_masks: Sequence[Sequence[int]] | None = None
+        self._episodes = EpisodeRecorder(self)
         self._names_success = success is not None
         names = self.reward_func_names
         if success is not None and success not in names:
@@ -170,6 +182,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
     ) -> Float[Tensor, "rollouts functions"]:
         """Record what TRL computes: rewards of all processes, NaN where a function gave None."""
+        self._episodes.end()
         rewards: Tensor = super()._calculate_rewards(
             inputs, prompts, completions, completion_ids_list
         )
@@ -189,6 +202,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self._completion_lengths = source.own_lengths
         mask = ~source.scored.isnan().all(dim=1)
         batch = self._group_batch(source.inputs, outputs, source.scored, mask)
+        outputs = {name: rows for name, rows in outputs.items() if name not in TURN_ROWS}
         # The same on every process.
         advantages = compute_advantages(self.estimator, batch, collected)
         self._log_step(batch, advantages, collected, source, prompts)
@@ -256,13 +270,25 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     def roll_out(self, inputs: Sequence[dict[str, Any]]) -> Draw:
         """Make and score a rollout for each row of the dataset."""
+        self._episodes.begin()
         outputs = super()._generate_and_score_completions(inputs)
+        if self._tool_masks is not None:
+            completions = outputs["completion_ids"]
+            width = completions.shape[1]
+            outputs |= self._episodes.rows(self._tool_masks, width, completions.device)
         self._log_prob_check.check(outputs, self._completion_lengths)
         scored = self._rewards_per_function
         table = {name: [*column][-len(scored) :] for name, column in self._table().items()}
         return Draw(outputs, scored, self._completion_lengths, table)
 
+    def _generate(self, *arguments: Any, **named: Any) -> Any:
+        """Keep TRL's masks of tools, which it clears in truncated rollouts if it masks these."""
+        generated = super()._generate(*arguments, **named)
+        self._tool_masks = generated[2]
+        return generated
+
     def _generate_single_turn(self, prompt_ids: Any, *arguments: Any, **named: Any) -> Any:
+        self._episodes.before_turn()
         with self._log_prob_check.recording(prompt_ids) as recorder:
             completions, log_probs = super()._generate_single_turn(prompt_ids, *arguments, **named)
         self._log_prob_check.keep(recorder, completions)
@@ -300,7 +326,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         for name, values in self._inputs_of_process(wanted, inputs, outputs).items():
             if values.ndim > 1:
                 # Each process pads its completions to its longest.
-                values = self.accelerator.pad_across_processes(values, dim=1)
+                pad = -1 if name == "turn_of_token" else 0
+                values = self.accelerator.pad_across_processes(values, dim=1, pad_index=pad)
             of_rollouts[name] = self.accelerator.gather(values.contiguous())
         groups = {
             name: values.view(-1, self.num_generations, *values.shape[1:])
@@ -336,10 +363,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         whole = torch.arange(width) < torch.tensor(self._completion_lengths)[:, None]
         whole = whole.to(device)
         generated = whole
-        if "tool_mask" in outputs:
-            generated = whole & outputs["tool_mask"].bool()
+        if "turn_of_token" in outputs:
+            generated = outputs["turn_of_token"] >= 0
         lengths = generated.sum(dim=1)
         numbers = {"lengths": lengths.float()}
+        numbers |= {name: outputs[name] for name in TURN_ROWS if name in outputs}
 
         def token_mean(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
             return values.where(generated, 0.0).sum(dim=1) / lengths.clamp(min=1)
@@ -435,13 +463,11 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is None or "ref_rewards" in columns:
             available |= {"ref_rewards"}
+        available |= self._known_of_turns()
         missing = sorted(estimator.needs - available)
         if missing:
-            raise ConfigError(
-                f"{label} needs {', '.join(missing)}; `ref_rewards` may be a column of the "
-                "dataset, `reward_parts` are several reward functions, `token_kl` needs beta "
-                "above 0 without mask_truncated_completions; others are not known here"
-            )
+            sources = [_SOURCES.get(name, f"`{name}` is not known here") for name in missing]
+            raise ConfigError(f"{label} needs {', '.join(missing)}; {'; '.join(sources)}")
         if group < estimator.minimum_group or group % estimator.group_multiple:
             raise ConfigError(
                 f"num_generations: {label} expects at least {estimator.minimum_group} and a "
@@ -460,6 +486,16 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             )
         unread = ("scale_rewards", "multi_objective_aggregation")
         warn_of_unread(self.args, unread, f"{label} computes advantages")
+
+    def _known_of_turns(self) -> frozenset[str]:
+        known = set()
+        if self._episodes.has_turns:
+            known.add("turn_of_token")
+        if self._episodes.has_states:
+            known.add("turn_states")
+        if self._episodes.has_rewards:
+            known.add("turn_rewards")
+        return frozenset(known)
 
 
 def _fill(values: Tensor, missing: int, value: float = 0) -> Tensor:

@@ -15,8 +15,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if skips_slow and collection_path.name.startswith("test_trl") else None
 
 
-def save_policy(folder: Path, words: list[str]) -> Path:
-    """Write a folder that transformers loads: a Qwen2 of one random layer over these words."""
+def save_policy(folder: Path, words: list[str], **chat: Any) -> Path:
+    """Write a folder that transformers loads: a Qwen2 of one random layer over these words.
+
+    Args:
+        chat: how the tokenizer writes and reads conversations.
+    """
     pytest.importorskip("trl")
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -26,7 +30,7 @@ def save_policy(folder: Path, words: list[str]) -> Path:
     tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
     tokens.pre_tokenizer = pre_tokenizers.Whitespace()
     special = {"pad_token": "[PAD]", "eos_token": "[EOS]", "unk_token": "[UNK]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokens, **special).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokens, **special, **chat).save_pretrained(folder)
     torch.manual_seed(0)
     size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
@@ -38,6 +42,41 @@ def save_policy(folder: Path, words: list[str]) -> Path:
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_policy(tmp_path_factory.mktemp("policy"), [*"abcdefghijkl"])
+
+
+# A conversation of one word a token. Each of the first four letters calls the tool `step`; TRL
+# wants a template that could write calls too, and never has it write one.
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message.role }} {{ message.content }}"
+    "{% for call in message.tool_calls or [] %} {{ call.function.name }}"
+    "{{ call.function.arguments }}{% endfor %} [EOS] {% endfor %}"
+    "{% if add_generation_prompt %}assistant {% endif %}"
+)
+_RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "assistant",
+    "fields": {
+        "tool_calls": {
+            "open_pattern": r"\b(?P<word>[a-d])\b",
+            "close_pattern": r"\s*",
+            "content": "text",
+            "repeats": True,
+            "transform": {
+                "type": "function",
+                "function": {"name": "step", "arguments": {"word": "{word}"}},
+            },
+        },
+        "content": {"close_pattern": r"\s*\[EOS\]", "content": "text"},
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def agent_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that talks to tools: as random as it is, it often calls one."""
+    words = ["user", "assistant", "tool", *"abcdefghijkl"]
+    chat = {"chat_template": _CHAT_TEMPLATE, "response_template": _RESPONSE_TEMPLATE}
+    return save_policy(tmp_path_factory.mktemp("agent"), words, **chat)
 
 
 MakeTrainer = Callable[..., Any]

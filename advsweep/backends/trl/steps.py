@@ -55,12 +55,19 @@ def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
         values = [part[name] for part in parts]
         if values[0].ndim > 1:
             width = max(value.shape[1] for value in values)
-            fill = pad_id if name.endswith("_ids") else 0
+            fill = _fill_of(name, pad_id)
             values = [
                 _pad(value, width, fill=fill, left=name.startswith("prompt_")) for value in values
             ]
         rows[name] = torch.cat(values)
     return rows
+
+
+def _fill_of(name: str, pad_id: int) -> int:
+    """Return what fills rows of a name."""
+    if name == "turn_of_token":
+        return -1
+    return pad_id if name.endswith("_ids") else 0
 
 
 def _pad(values: Tensor, width: int, *, fill: int, left: bool) -> Tensor:
