@@ -18,6 +18,7 @@ from advsweep.errors import AdvsweepError, BatchError, CheckpointError, PluginEr
 from advsweep.estimators import CATALOGUE
 from advsweep.estimators.batch import (
     COUNTERS,
+    GIVEN_BY,
     PER_PART,
     PER_PROMPT,
     PER_TOKEN,
@@ -247,7 +248,10 @@ class Estimator(Component):
         for name in ("mask", "frequencies", "turn_of_token", *sorted(self.needs | self.uses)):
             value = getattr(batch, name)
             if value is None and name in self.needs:
-                raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
+                hint = f"; {GIVEN_BY[name]} gives them" if name in GIVEN_BY else ""
+                raise BatchError(
+                    f"estimator '{self.name}' needs {name}, which the batch lacks{hint}"
+                )
             if value is not None and name not in COUNTERS and name != "part_weights":
                 _check_shape(name, value, batch)
 

@@ -37,8 +37,8 @@ class Turns:
             turn_of_token = torch.zeros_like(groups.within(_longest(groups)), dtype=torch.int64)
         inside = groups.within(turn_of_token.shape[-1])
         self.of_token: Int[Tensor, "prompts rollouts tokens"] = turn_of_token.where(inside, -1)
-        number = max(int(self.counts.max()), 1)
-        self.present: FlagPerTurn = torch.arange(number) < self.counts[..., None]
+        self._numbers = torch.arange(max(int(self.counts.max()), 1), device=self.counts.device)
+        self.present: FlagPerTurn = self._numbers < self.counts[..., None]
 
     @functools.cached_property
     def counts(self) -> Int[Tensor, "prompts rollouts"]:
@@ -48,30 +48,61 @@ class Turns:
     @functools.cached_property
     def token_counts(self) -> PerTurn:
         """Generated tokens of each turn."""
-        counts = torch.zeros(self.present.shape, dtype=self._groups.rewards.dtype)
+        counts = self._groups.rewards.new_zeros(self.present.shape)
         inside = (self.of_token >= 0).to(counts.dtype)
         return counts.scatter_add(-1, self.of_token.clamp(min=0), inside)
 
     @functools.cached_property
     def outcomes(self) -> PerRollout:
-        """What the reward of each rollout has beside the rewards of its turns."""
-        return self._groups.rewards - self._given.sum(dim=-1)
+        """What the reward of each rollout has beside the rewards of its turns.
+
+        It is 0 where rewards differ by rounding alone, as a standard deviation would make much of
+        that.
+        """
+        outcomes = self._groups.rewards
+        sizes = outcomes.abs()
+        # One by one, so that the bits of an episode do not depend on how many turns others have.
+        for given in self.given.unbind(dim=-1):
+            outcomes = outcomes - given
+            sizes = sizes + given.abs()
+        rounding = 4 * torch.finfo(sizes.dtype).eps
+        return outcomes.where(outcomes.abs() > rounding * sizes, 0.0)
 
     @functools.cached_property
     def rewards(self) -> PerTurn:
         """The reward of each turn; that of the last turn contains the outcome."""
-        last = torch.arange(self.present.shape[-1]) == self.counts[..., None] - 1
-        return self._given + self.outcomes[..., None].where(last, 0.0)
+        last = self._numbers == self.counts[..., None] - 1
+        return self.given + self.outcomes[..., None].where(last, 0.0)
 
     @functools.cached_property
-    def _given(self) -> PerTurn:
-        """What the environment gave for each turn."""
+    def given(self) -> PerTurn:
+        """What the environment gave for each turn; 0 past the last turn.
+
+        Raises:
+            BatchError: it is not finite.
+        """
         given = self.input("turn_rewards")
-        return (
-            torch.zeros_like(self.present, dtype=self._groups.rewards.dtype)
-            if given is None
-            else given
-        )
+        if given is None:
+            return self._groups.rewards.new_zeros(self.present.shape)
+        if not given.isfinite().all():
+            raise BatchError(
+                "turn_rewards: expected finite numbers for the turns of an episode, got NaN or "
+                "infinity"
+            )
+        return given
+
+    @functools.cached_property
+    def states(self) -> Int[Tensor, "prompts rollouts turns"]:
+        """What stands before each turn; 0 past the last turn.
+
+        Raises:
+            BatchError: they are no whole numbers.
+        """
+        states = self.input("turn_states")
+        assert states is not None
+        if states.is_floating_point():
+            raise BatchError(f"turn_states: expected whole numbers, got {states.dtype}")
+        return states
 
     def returns(self, gamma: float = 1.0) -> PerTurn:
         """Return Gₜ = rₜ + γ Gₜ₊₁ from each turn on; 0 past the last turn."""
@@ -116,7 +147,7 @@ class Turns:
         if values.ndim == 2:
             return values[..., None].where(self.present, 0.0)
         inside = values.where(self.of_token >= 0, 0.0)
-        sums = torch.zeros(self.present.shape, dtype=values.dtype)
+        sums = values.new_zeros(self.present.shape)
         sums = sums.scatter_add(-1, self.of_token.clamp(min=0), inside)
         return sums / self.token_counts.to(values).clamp(min=1)
 
@@ -125,7 +156,7 @@ def _longest(groups: Groups) -> int:
     """Return the length of a token axis that has room for every rollout that counts."""
     if groups.batch.lengths is None:
         raise BatchError("lengths: expected the tokens of each rollout, got none")
-    return max(int(groups.given("lengths").max().ceil()), 1)
+    return max(int(groups.finite("lengths").max().ceil()), 1)
 
 
 def check_turns(batch: GroupBatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 # Length of the token axis: rollouts have up to 11 tokens.
 TOKENS = 11
+
+# Tokens of a turn, but for the last one of a rollout.
+_TURN = 4
 
 
 def varied_batch(rewards: PerRollout, step: int, total_steps: int) -> GroupBatch:
@@ -62,11 +66,18 @@ def complete_batch(rewards: PerRollout) -> GroupBatch:
         assert values is not None
         return torch.where(within, values, 0.0)
 
+    # Each turn is before a state of its own, which all rollouts of the group come to.
+    turns = torch.arange(math.ceil(TOKENS / _TURN)).expand(*rewards.shape, -1).contiguous()
+
     return replace(
         batch,
         token_entropies=cut(batch.token_entropies),
         token_grad_norms=cut(batch.token_grad_norms),
         token_kl=cut(batch.token_kl),
+        turn_of_token=(torch.arange(TOKENS) // _TURN).where(within, -1),
+        turn_rewards=torch.zeros_like(turns, dtype=rewards.dtype),
+        turn_states=turns,
+        turn_values=torch.full_like(turns, 0.5, dtype=rewards.dtype),
         part_weights=(1.0, 0.5),
         answered=torch.ones_like(rewards, dtype=torch.bool),
         truncated=batch.lengths > TOKENS - 2,

@@ -37,10 +37,12 @@ class Wrapper(Estimator):
         if not isinstance(inner, Estimator):
             inner = ESTIMATORS.build(self._base_spec(inner), where="base")
         if inner.per_token:
+            remedy = "expected a base with one per rollout"
+            if isinstance(inner, Wrapper) and not self.per_token:
+                remedy = f"expected '{inner.name}' outermost, with '{self.name}' as its base"
             raise ConfigError(
                 f"base: estimator '{self.name}' reshapes one advantage per rollout, and "
-                f"'{inner.name}' gives one per token; expected '{inner.name}' outermost, with "
-                f"'{self.name}' as its base"
+                f"'{inner.name}' gives one per token; {remedy}"
             )
         self.base = self._inner = inner
         self._narrow(

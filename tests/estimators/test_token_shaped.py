@@ -66,7 +66,9 @@ def test_numbers_that_are_not_finite_are_refused_before_the_memory_moves(
     "name", [n for n in estimator_names() if "base" in ESTIMATORS.get(n).__dataclass_fields__]
 )
 def test_wrappers_refuse_it_as_a_base(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"one advantage per rollout.* expected .* outermost"):
+    turned = f"expected 'entropy_shaped' outermost, with '{name}' as its base"
+    remedy = "expected a base with one" if build_estimator(name).per_token else turned
+    with pytest.raises(ConfigError, match=f"one advantage per rollout.* {remedy}"):
         build_estimator(name, base="entropy_shaped")
 
 

@@ -273,8 +273,15 @@ def test_a_fifo_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_inputs_have_the_names_of_the_batch() -> None:
-    from advsweep.estimators.batch import COUNTERS, PER_PART, PER_PROMPT, PER_TOKEN, GroupBatch
+    from advsweep.estimators.batch import (
+        COUNTERS,
+        PER_PART,
+        PER_PROMPT,
+        PER_TOKEN,
+        PER_TURN,
+        GroupBatch,
+    )
 
     other = {"rewards", "mask", "lengths", "truncated", "part_weights"}
-    other |= COUNTERS | PER_PART | PER_PROMPT | PER_TOKEN
+    other |= COUNTERS | PER_PART | PER_PROMPT | PER_TOKEN | PER_TURN
     assert set(INPUTS) == GroupBatch.__dataclass_fields__.keys() - other
