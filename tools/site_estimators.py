@@ -10,6 +10,7 @@ from site_text import code, escape, keys_table, link_papers, prose, sentence, ta
 
 from advsweep.cli.catalogue import list_estimators
 from advsweep.cli.commands.describe import draw_masses
+from advsweep.cli.episodes import episode_table
 from advsweep.cli.estimators import build_from_options, facts, mass_curves
 from advsweep.cli.estimators import describe_estimator as describe
 from advsweep.errors import AdvsweepError
@@ -79,6 +80,8 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     parts.append(f"**Departures from the source.** {sentence(record['departures'])}\n")
     parts.append("## Keys\n")
     parts.append(keys_table("estimator.", record["parameters"]))
+    if record["episodes"]:
+        parts += _episodes(record["episodes"])
     parts.append("## Masses\n")
     if figure:
         parts += [f"![Masses of {name} over the solve rate]({name}.svg)\n"]
@@ -105,6 +108,16 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     ]
     parts.append(table(("group, alone in a first step", "advantages"), groups))
     return "\n".join(parts)
+
+
+def _episodes(record: dict[str, Any]) -> list[str]:
+    """Return the advantages of the turns of four episodes."""
+    if record["refused"]:
+        return ["## An example\n", f"Refused: {escape(record['refused'])}\n"]
+    header, rows = episode_table(record["turns"])
+    cells = [[escape(cell) for cell in row] for row in rows]
+    says = "Four episodes of a prompt: before each turn its state, then its advantage.\n"
+    return ["## An example\n", says, table(tuple(header), cells)]
 
 
 def _draw(name: str, record: dict[str, Any], target: Path) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from advsweep.bounds import LARGEST, is_bounded
 from advsweep.brackets import split_outside_brackets
 from advsweep.cli.catalogue import held
+from advsweep.cli.episodes import describe_episodes, print_episodes
 from advsweep.cli.output import (
     echo,
     print_code,
@@ -36,6 +37,7 @@ from advsweep.estimators.batch import (
     PER_PART,
     PER_PROMPT,
     PER_TOKEN,
+    PER_TURN,
     GroupBatch,
     Groups,
     spread_input,
@@ -154,7 +156,8 @@ def parse_inputs(texts: Iterable[str]) -> dict[str, Rows]:
     Raises:
         BatchError: an unknown name, or values that are no such numbers.
     """
-    not_inputs = {"rewards", "mask", "frequencies", "part_weights"}
+    # Each rollout is one turn here.
+    not_inputs = {"rewards", "mask", "frequencies", "part_weights", "turn_of_token"}
     names = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in not_inputs]
     inputs = {}
     for text in texts:
@@ -245,6 +248,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
             for name, row in groups.items()
         ],
         "masses": expected,
+        "episodes": describe_episodes(estimator),
         "code": None if code is None else code.text,
         "place": None if code is None else code.where,
     }
@@ -305,6 +309,8 @@ def print_estimator(record: dict[str, Any]) -> None:
             outcome = " ".join(map(show_number, row["advantages"])) + left
         rows.append([row["group"], " ".join(map(show_number, row["rewards"])), outcome])
     print_columns(("group", "rewards", "advantages"), rows)
+    if record["episodes"]:
+        print_episodes(record["episodes"])
     expected = record["masses"]
     echo(f"\nexpected masses at group size {expected['group_size']}{inputs}")
     if expected["refused"]:
@@ -355,6 +361,10 @@ def apply(estimator: Estimator, text: str, rows_by_name: Mapping[str, Rows]) -> 
     for name in PER_TOKEN & inputs.keys():
         tokens = math.ceil(inputs["lengths"].nan_to_num().max()) if "lengths" in inputs else 1
         inputs[name] = inputs[name][..., None].expand(-1, -1, tokens)
+    if "turn_states" in inputs:
+        inputs["turn_states"] = _whole_numbers("turn_states", inputs["turn_states"])
+    for name in PER_TURN & inputs.keys():
+        inputs[name] = inputs[name][..., None]
     batch = GroupBatch(rewards=rewards, mask=mask, **inputs)
     advantages = estimator.compute(batch)
     groups = Groups(batch)
@@ -408,6 +418,12 @@ def _input(name: str, rows: Rows, rewards: Tensor) -> Tensor | tuple[str, ...]:
     if not ((whole == 0) | (whole == 1)).all():
         raise BatchError(f"--input answered: expected 1 or 0 for each rollout, got {rows.tolist()}")
     return whole == 1
+
+
+def _whole_numbers(name: str, numbers: Tensor) -> Tensor:
+    if not (numbers == numbers.round()).all():
+        raise BatchError(f"--input {name}: expected whole numbers, got {numbers.tolist()}")
+    return numbers.long()
 
 
 def _rounded(value: Any) -> Any:

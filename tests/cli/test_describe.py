@@ -72,6 +72,42 @@ def test_the_page_of_an_estimator(run, arguments, texts):
     assert "Released code" not in out
 
 
+# The turns of four episodes: A B C and A C succeed, A B B and A D do not.
+
+
+def turns_of(run, *arguments: str) -> dict[tuple[int, int], float]:
+    described = json.loads(run(*arguments, *JSON)[0])["episodes"]
+    assert described["refused"] is None
+    return {(row["episode"], row["turn"]): row["advantage"] for row in described["turns"]}
+
+
+def test_an_estimator_of_turns_shows_those_of_four_episodes(run):
+    # Less the mean of the others with the turn: of 1, 0, 0; and of 0 at the third.
+    first, third = pytest.approx(2 / 3), 1
+    found = turns_of(run, "turn_return")
+    assert [found[1, 1], found[3, 2], found[1, 3], found[2, 3]] == [first, first, third, -third]
+    # Only two come to B, one of them twice: 1 less the mean of 1, 0, 0.
+    assert turns_of(run, "by_turn:base=dr_grpo:group=state")[1, 2] == first
+    assert "episode  reward  turn 1" in run("turn_return")[0]
+    assert "A, V 0.5: 0 " in run("vine")[0]
+    # Rewards of turns are part of the episode's.
+    assert "1.5     A, r 0.25: " in run("turn_grpo")[0]
+
+
+def test_other_estimators_show_no_episodes(run):
+    assert json.loads(run("grpo", *JSON)[0])["episodes"] is None
+    assert "episode" not in run("grpo")[0]
+
+
+def test_turns_are_drawn_below_the_masses(run, tmp_path):
+    run("turn_return,grpo", "-o", "turns.svg")
+    drawn = (tmp_path / "turns.svg").read_text(encoding="utf-8")
+    run("dr_grpo,grpo", "-o", "masses.svg")
+    others = (tmp_path / "masses.svg").read_text(encoding="utf-8")
+    assert "reward of the episode" in drawn
+    assert "reward of the episode" not in others
+
+
 # Applied to rewards
 
 
@@ -124,6 +160,11 @@ APPLIED = {
     "tokens": (
         ["entropy_shaped:base=dr_grpo", "1,0", "lengths=3,5", "token_entropies=0.5,0.1"],
         [[0.7, -0.46]],
+    ),
+    # Two turns before one state, 1 and 0, and one alone: ±1/2 and the others' mean, 1/3.
+    "states": (
+        ["gigpo:f_norm=1", "1,0,0", "lengths=1", "turn_states=4,4,5"],
+        [[2 / 3 + 1 / 2, -1 / 3 - 1 / 2, -1 / 3]],
     ),
     # d = √½ and -√½ with σ of the sample, the first twice as much.
     "an option of a base": (
@@ -278,6 +319,10 @@ MISTAKES = {
     "missing input": (["fade", "--rewards", "1,0"], ["fade", "--input token_entropy="]),
     "unknown input": ([*APPLY, "1,0", "--input", "lenght=1"], ["lenght", "lengths"]),
     "input that is not read": ([*APPLY, "1,0", "--input", "lengths=1"], ["lengths", "omit it"]),
+    "states between numbers": (
+        ["gigpo", "--rewards", "1,0", "--input", "lengths=1", "--input", "turn_states=1,1.5"],
+        ["turn_states: expected whole numbers"],
+    ),
     "input without use": (["fade", "--input", "token_entropy=1"], ["--rewards or --output"]),
     "several prompts of a group": (
         ["dcpo", "--rewards", "1,0", "--input", "prompt_ids=1,2"],

@@ -121,7 +121,7 @@ def describe(
             "--output",
             "-o",
             metavar="FILE",
-            help="Draw masses, or weights, into this .png, .svg or .pdf file.",
+            help="Draw masses and turns, or weights, into this .png, .svg or .pdf file.",
         ),
     ] = None,
     config_dirs: options.ConfigDirs = None,
@@ -129,9 +129,10 @@ def describe(
 ) -> None:
     """Describe a component, or a word of a table.
 
-    Of estimators: formula, source, options, departures, the advantages of degenerate groups and
-    the masses over the solve rate. Of objectives: source, options, departures, the weight of a
-    token over its importance ratio. Of a task: splits, levels, floors and some problems.
+    Of estimators: formula, source, options, departures, the advantages of degenerate groups, of the
+    turns of four episodes where these differ, and the masses over the solve rate. Of objectives:
+    source, options, departures, the weight of a token over its importance ratio. Of a task: splits,
+    levels, floors and some problems.
     """
     defer_torch()
     settings = fields or []
@@ -402,6 +403,7 @@ def _compare_masses(
     output_format: options.ListFormat,
 ) -> None:
     """Print or draw the masses of estimators over the solve rate."""
+    from advsweep.cli.episodes import turns_of_example
     from advsweep.cli.estimators import mass_curves, single_numbers
     from advsweep.estimators.contract import fitting_size
 
@@ -417,13 +419,23 @@ def _compare_masses(
     if output is None:
         print_listing(records, output_format)
         return
-    draw_masses(records, output, numbers)
+    turns = {label: turns_of_example(estimator) for label, estimator in estimators.items()}
+    draw_masses(records, output, numbers, {label: rows for label, rows in turns.items() if rows})
     echo_line(f"Wrote {output}.", err=True)
 
 
-def draw_masses(records: Sequence[dict[str, Any]], output: Path, inputs: dict[str, float]) -> None:
-    """Draw the masses of estimators over the solve rate into a file."""
-    from advsweep.report.figures.advantages import draw_masses
+def draw_masses(
+    records: Sequence[dict[str, Any]],
+    output: Path,
+    inputs: dict[str, float],
+    turns: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> None:
+    """Draw the masses of estimators over the solve rate into a file.
+
+    Args:
+        turns: by estimator the turns of example episodes with their advantages, drawn below.
+    """
+    from advsweep.report.figures.advantages import draw_episodes, draw_masses
     from advsweep.report.figures.draw import write
 
     curves: dict[str, list[tuple[float, Sequence[float]]]] = {}
@@ -432,7 +444,14 @@ def draw_masses(records: Sequence[dict[str, Any]], output: Path, inputs: dict[st
         curves.setdefault(record["estimator"], []).append((record["p"], numbers))
     where = "".join(f", {name} = {value:g}" for name, value in inputs.items())
     title = f"Expected masses, G = {records[0]['group_size']}{where}"
-    write([draw_masses(curves, title)], output)
+    charts = [draw_masses(curves, title)]
+    if turns:
+        note = (
+            "A letter is the state before a turn; missing: the episode is over. Masses are those "
+            "of episodes of one turn"
+        )
+        charts.append(draw_episodes(turns, "Advantages of the turns of four episodes", note))
+    write(charts, output)
 
 
 def _describe_objectives(

@@ -63,6 +63,42 @@ def draw_masses(
     return chart.Chart(title=title, panels=panels, columns=2)
 
 
+def draw_episodes(
+    turns: Mapping[str, Sequence[Mapping[str, Any]]], title: str, note: str
+) -> chart.Chart:
+    """Draw the advantages of the turns of a few episodes: a panel per estimator, a row per episode.
+
+    Args:
+        turns: by estimator `episode` and `turn`, from 1, and `state`, `reward` and `advantage`.
+    """
+    # The colours of all panels mean the same, and those of both signs are as strong.
+    largest = max(abs(row["advantage"]) for rows in turns.values() for row in rows) or 1.0
+    panels = []
+    for label, rows in turns.items():
+        rewards = {row["episode"]: row["reward"] for row in rows}
+        values = np.full((len(rewards), max(row["turn"] for row in rows)), np.nan)
+        texts = {}
+        for row in rows:
+            # The first episode is at the top.
+            place = (len(rewards) - row["episode"], row["turn"] - 1)
+            values[place] = row["advantage"]
+            texts[place] = f"{row['state']}\n{row['advantage']:.2f}"
+        cells = chart.Cells(
+            values=values, texts=texts, candidates=[], limits=(-largest, largest), label="advantage"
+        )
+        panel = chart.Panel(
+            title=label,
+            cells=cells,
+            x_label="turn",
+            y_label="reward of the episode",
+            x_ticks={number: str(number + 1) for number in range(values.shape[1])},
+            y_ticks={len(rewards) - number: f"{reward:g}" for number, reward in rewards.items()},
+            height=0.75 + 0.42 * len(rewards),
+        )
+        panels.append(panel)
+    return chart.Chart(title=title, notes=[note], panels=panels, columns=2)
+
+
 def draw_weights(records: Sequence[Mapping[str, float]], title: str) -> chart.Chart:
     """Draw a token's weight over its importance ratio, by its advantage.
 
