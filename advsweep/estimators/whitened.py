@@ -91,17 +91,27 @@ class _WhitenedReturns(Estimator):
         return self.beta * (penalties.clamp(-10, 10) if self.preset == "openrlhf" else penalties)
 
     def _returns(self, groups: Groups, rewards: PerRollout, gamma: float) -> PerToken:
-        """The discounted sum of rewards from each token on; `rewards` come at the last one."""
+        """The discounted sum of rewards from each token on; `rewards` come at the last one.
+
+        Tokens of an environment have no return, and nothing is discounted over them.
+        """
         lengths = groups.finite("lengths")
+        turn_of_token = groups.batch.turn_of_token
         if self.beta > 0:
             returns = -self._penalties(groups)
+        elif turn_of_token is not None:
+            returns = rewards.new_zeros(turn_of_token.shape)
         else:
             longest = max(1, math.ceil(lengths.amax().item()))
             returns = rewards.new_zeros(*rewards.shape, longest)
+        generated = groups.within(returns.shape[2])
         places = torch.arange(returns.shape[2], device=rewards.device)
-        returns = returns + rewards[..., None] * (places == lengths[..., None] - 1)
-        for place in range(returns.shape[2] - 2, -1, -1):
-            returns[..., place] += gamma * returns[..., place + 1]
+        last = places.where(generated, -1).amax(dim=-1, keepdim=True)
+        returns = returns + rewards[..., None] * (places == last)
+        following = torch.zeros_like(rewards)
+        for place in range(returns.shape[2] - 1, -1, -1):
+            returns[..., place] += gamma * following
+            following = returns[..., place].where(generated[..., place], following)
         return returns
 
 
