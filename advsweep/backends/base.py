@@ -287,6 +287,7 @@ class Can(Flag):
             `Objective.recomputes_old`.
         SELECTION: draw `Run.drawn_size` rollouts per prompt, and train on `Collected.rollouts`.
         STOP_TEXTS: end completions at the texts of `generation.stop`.
+        EPISODES: let the environment of an `EpisodeTask` answer, and give estimators its turns.
     """
 
     NOTHING = 0
@@ -302,6 +303,7 @@ class Can(Flag):
     SAMPLER_LOG_PROBS = auto()
     SELECTION = auto()
     STOP_TEXTS = auto()
+    EPISODES = auto()
 
 
 @dataclass(kw_only=True)

@@ -19,6 +19,7 @@ from advsweep.rollouts import ROLLOUTS
 from advsweep.synonyms import KEYS
 from advsweep.tasks import TASKS
 from advsweep.tasks.controls import CONTROL, CONTROLS, Control
+from advsweep.tasks.episodes import EpisodeTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
@@ -291,8 +292,9 @@ def _check_named_code(run: Run) -> None:
 
 
 def _check_needs(run: Run) -> None:
-    """Refuse an estimator that reads what neither the backend nor the rollout policy gives."""
-    missing = run.estimator.needs - (run.backend.provides | run.rollout.provides)
+    """Refuse an estimator that reads what no part of the run gives."""
+    given = run.backend.provides | run.rollout.provides | run.task.provides
+    missing = run.estimator.needs - given
     if not missing:
         return
     giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
@@ -301,8 +303,8 @@ def _check_needs(run: Run) -> None:
     place = "" if code is None else f"{code.where}: "
     raise ConfigError(
         f"{place}estimator: '{run.estimator.name}' needs {', '.join(sorted(missing))}, which "
-        f"backend '{run.backend.name}' with rollout policy '{run.rollout.name}' does not give"
-        f"{remedy}"
+        f"backend '{run.backend.name}' with rollout policy '{run.rollout.name}' and task "
+        f"'{run.task.label}' does not give{remedy}"
     )
 
 
@@ -358,6 +360,7 @@ def _check_support(run: Run) -> None:
         (Can.RESETS, bool(renewed), f"objective.renew_every: expected 0, got {renewed}"),
         (Can.SAMPLER_LOG_PROBS, run.objective.needs_sampler, corrected),
         (Can.CONTROLS, is_controlled, f"control: expected none, got '{control.name}'"),
+        (Can.EPISODES, isinstance(task, EpisodeTask), f"task: '{task.label}' has turns"),
         (Can.STOP_TEXTS, bool(stop), f"generation.stop: expected none, got {stop}"),
         (Can.STEP_MATCHING, by_steps, "optimizer.match: expected none, mass or max, got step"),
     ]

@@ -24,9 +24,10 @@ from advsweep.diagnostics import StepRollouts, stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
 from advsweep.names import ESTIMATOR_SECONDS, MATCH_FACTOR, REWARD_SECONDS, ROLLOUT_SECONDS
+from advsweep.tasks.episodes import EpisodeTask
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from advsweep.backends.base import Run
@@ -272,6 +273,8 @@ class TokenStatistics:
             `GroupBatch`.
         kl: sum of the exact KLs of the next-token distributions from the base model's, in nats;
             NaN where it is not measured, None if it is nowhere.
+        turns: the turn of each token, -1 for tokens of an environment and past the end; None if
+            each rollout is one turn.
     """
 
     lengths: Float[Tensor, " rows"]
@@ -280,6 +283,7 @@ class TokenStatistics:
     certainty: Float[Tensor, " rows"]
     tokens: Mapping[str, Float[Tensor, "rows tokens"]] = field(default_factory=dict)
     kl: Float[Tensor, " rows"] | None = None
+    turns: Int[Tensor, "rows tokens"] | None = None
 
     def first(self, rows: int) -> TokenStatistics:
         """Return the statistics of the first rows; the KL is left out."""
@@ -289,6 +293,7 @@ class TokenStatistics:
             entropy=self.entropy[:rows],
             certainty=self.certainty[:rows],
             tokens={name: values[:rows] for name, values in self.tokens.items()},
+            turns=None if self.turns is None else self.turns[:rows],
         )
 
     @classmethod
@@ -297,21 +302,29 @@ class TokenStatistics:
 
         The KL is left out: it is measured once all answers are there.
         """
-        tokens = {}
-        for name in parts[0].tokens:
-            of_parts = [part.tokens[name].cpu() for part in parts]
-            width = max(values.shape[1] for values in of_parts)
-            padded = [
-                torch.nn.functional.pad(values, (0, width - values.shape[1])) for values in of_parts
-            ]
-            tokens[name] = torch.cat(padded)
+        tokens = {
+            name: _stacked([part.tokens[name] for part in parts], 0.0) for name in parts[0].tokens
+        }
+        turns = [part.turns for part in parts if part.turns is not None]
         return cls(
             lengths=torch.cat([part.lengths.cpu() for part in parts]),
             surprisal=torch.cat([part.surprisal.cpu() for part in parts]),
             entropy=torch.cat([part.entropy.cpu() for part in parts]),
             certainty=torch.cat([part.certainty.cpu() for part in parts]),
             tokens=tokens,
+            turns=_stacked(turns, -1) if turns else None,
         )
+
+
+def _stacked(parts: Sequence[Tensor], filling: float) -> Tensor:
+    """Return all rows on the CPU, filled up to the longest."""
+    width = max(values.shape[1] for values in parts)
+    return torch.cat(
+        [
+            torch.nn.functional.pad(values.cpu(), (0, width - values.shape[1]), value=filling)
+            for values in parts
+        ]
+    )
 
 
 @dataclass(frozen=True)
@@ -325,6 +338,8 @@ class Scores:
         answered: whether it has an answer; None if the estimator does not read it.
         parts: the parts of the reward, before their weights; None if the estimator does not read
             them.
+        turn_states, turn_rewards: what the environment says of each turn; None if the task has no
+            turns.
     """
 
     rewards: Float[Tensor, " rows"]
@@ -332,6 +347,8 @@ class Scores:
     truncated: Bool[Tensor, " rows"]
     answered: Bool[Tensor, " rows"] | None = None
     parts: Float[Tensor, "rows parts"] | None = None
+    turn_states: Int[Tensor, "rows turns"] | None = None
+    turn_rewards: Float[Tensor, "rows turns"] | None = None
 
 
 @dataclass(frozen=True)
@@ -385,12 +402,22 @@ def score(
     parts = None
     if "reward_parts" in read:
         parts = torch.from_numpy(task.reward_parts(texts, verdicts, sizes)).float()
+    rewards = task.rewards(texts, verdicts, sizes)
+    states = turn_rewards = None
+    if isinstance(task, EpisodeTask):
+        transcript = task.follow([problem.prompt for problem in problems], texts)
+        rewards = rewards + transcript.rewards.sum(axis=1)
+        states = torch.from_numpy(transcript.states)
+        if "turn_rewards" in task.provides:
+            turn_rewards = torch.from_numpy(transcript.rewards).float()
     return Scores(
-        rewards=torch.from_numpy(task.rewards(texts, verdicts, sizes)).float(),
+        rewards=torch.from_numpy(rewards).float(),
         verdicts=torch.from_numpy(verdicts).float(),
         truncated=torch.as_tensor(answers.truncated),
         answered=answered,
         parts=parts,
+        turn_states=states,
+        turn_rewards=turn_rewards,
     )
 
 
@@ -469,6 +496,8 @@ class LanguageSource:
             name: rows.view(*rewards.shape, -1) for name, rows in statistics.tokens.items()
         }
 
+        turns = statistics.turns
+
         def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
             return (sums / statistics.lengths).view(rewards.shape)
 
@@ -479,6 +508,9 @@ class LanguageSource:
             token_entropy=token_mean(statistics.surprisal),
             token_entropy_exact=token_mean(statistics.entropy),
             **tokens,
+            turn_of_token=None if turns is None else turns.view(*rewards.shape, -1),
+            turn_states=self._grouped("turn_states"),
+            turn_rewards=self._grouped("turn_rewards"),
             self_certainty=token_mean(statistics.certainty),
             solve_rates=share_correct(self.verdicts == 1, scored),
             answered=self._grouped("answered"),

@@ -15,6 +15,7 @@ TASKS: Registry[Task] = Registry(
     {
         "countdown": "advsweep.tasks.countdown",
         "routes": "advsweep.tasks.routes",
+        "walks": "advsweep.tasks.walks",
         "bandit": "advsweep.tasks.bandit",
         "toy": "advsweep.tasks.bandit",
         "dataset": "advsweep.tasks.dataset",

@@ -127,7 +127,12 @@ class Task(Component):
     defaults that fit a task whose rewards are its verdicts. Tests and the exports
     write a problem's known solution, `reference["solution"]`. A task that a tiny model can be
     trained on from scratch is a `SymbolTask`.
+
+    Attributes:
+        provides: fields of `GroupBatch` that the task adds to those of the backend.
     """
+
+    provides: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def label(self) -> str:

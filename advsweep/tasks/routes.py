@@ -6,13 +6,14 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from advsweep.components import Plain, option
-from advsweep.tasks.base import CorpusShares, Floor, Problem, Split, TaskSeed
-from advsweep.tasks.generated import LEVELS, GeneratedTask, Part, belongs, fixed_uniform
+from advsweep.components import Plain
+from advsweep.tasks.base import CorpusShares, Floor, Problem, Split
+from advsweep.tasks.generated import LEVELS
+from advsweep.tasks.map_tasks import MapTask, pretraining_keys
 from advsweep.tasks.route_maps import (
     BIAS,
     KEPT_MAPS,
@@ -22,9 +23,7 @@ from advsweep.tasks.route_maps import (
     NODES,
     Prompts,
     path_tables,
-    prompts_of_levels,
     route_map,
-    solvable,
     walk,
     write,
 )
@@ -52,7 +51,7 @@ def corpus(
     and level are drawn again. So hard levels are rarer, about half as frequent as easy ones, and
     the base model is worse at them.
     """
-    known, (pool, sizes) = route_map(map_seed), _pretraining_keys(map_seed)
+    known, (pool, sizes) = route_map(map_seed), pretraining_keys(map_seed)
     starts = np.cumsum(sizes) - sizes
     kinds = rng.choice(3, size=count, p=[*shares, 1 - sum(shares)])
     keys = np.empty(count, dtype=np.int64)
@@ -80,20 +79,8 @@ def corpus(
     return Prompts.of_keys(keys).texts(), write(nodes)
 
 
-@functools.lru_cache(KEPT_MAPS)
-def _pretraining_keys(map_seed: int) -> tuple[Ints, Ints]:
-    """Return the keys of prompts for pretraining, level by level, and the size of each level."""
-    levels = [prompts.keys for prompts in prompts_of_levels(map_seed)]
-    keys = [level[belongs(level, Part.PRETRAINING)] for level in levels]
-    return np.concatenate(keys), np.array([len(level) for level in keys])
-
-
-# Streams from here on order the problems; the keys of prompts name the streams below it.
-_ORDER_STREAM = 1 << 40
-
-
 @dataclass(kw_only=True)
-class Routes(GeneratedTask):
+class Routes(MapTask):
     """Find a way over a map of 64 nodes that no prompt shows, past a stop and to a goal.
 
     The prompt `avb:` asks for a way from a through v to b; `ab:` has no stop. The answer is the
@@ -108,23 +95,6 @@ class Routes(GeneratedTask):
     name: ClassVar[str] = "routes"
     alphabet: ClassVar[str] = NODE_SYMBOLS + ":"
     corpus_shares: ClassVar[CorpusShares] = CorpusShares(random=0.05, mistaken=0.25)
-
-    seed: int | TaskSeed = option(
-        0,
-        ge=0,
-        help="chooses the problems within their fixed parts; seed: that of the run, which draws "
-        "the map as well, so that each seed has a map and problems of its own",
-    )
-
-    def for_seed(self, seed: int) -> Self:
-        task = super().for_seed(seed)
-        if task is not self:
-            task.map_seed = seed
-        return task
-
-    @property
-    def max_prompt_length(self) -> int:
-        return len("avb:")
 
     @property
     def max_completion_length(self) -> int:
@@ -167,16 +137,10 @@ class Routes(GeneratedTask):
         # The corpus has all levels, whichever are in use.
         return {"name": self.name, "revision": self.revision, "bias": BIAS} | self._own_map()
 
-    def identity(self) -> Plain:
-        return super().identity() | self._own_map()
-
-    def _own_map(self) -> Plain:
-        return {"map_seed": self.map_seed} if self.map_seed else {}
-
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
         """Return the exact floors `guess` and `walker`; see `path_tables`."""
         problems = self.problems(split)
-        prompts = Prompts.of_keys(np.array([problem.reference["key"] for problem in problems]))
+        prompts = self._prompts(problems)
         cells = prompts.starts, prompts.stops, prompts.goals
         meanings = {
             "guess": "uniform sequences of nodes that end at the goal",
@@ -187,48 +151,6 @@ class Routes(GeneratedTask):
             name: Floor(name, meanings[name], dict(zip(ids, table[cells].tolist(), strict=True)))
             for name, table in path_tables(self.map_seed).items()
         }
-
-    @functools.cached_property
-    def _train(self) -> list[list[Problem]]:
-        """The training problems by trained level."""
-        levels = self.train_levels or self.levels
-        return [self._choose(level, Part.TRAIN, self.train_per_level) for level in levels]
-
-    @functools.cached_property
-    def _held_out(self) -> list[list[Problem]]:
-        """The held-out problems by level; a report needs them alone."""
-        return [
-            self._choose(level, Part.HELD_OUT, self.held_out_per_level) for level in self.levels
-        ]
-
-    def by_level(self, split: Split) -> list[list[Problem]]:
-        return self._train if split is Split.TRAIN else self._held_out
-
-    def _choose(self, level: int, part: Part, count: int) -> list[Problem]:
-        """Return the first problems of a level and a part in the order of the seed."""
-        prompts = prompts_of_levels(self.map_seed)[level]
-        links = route_map(self.map_seed).open
-        prompts = prompts[belongs(prompts.keys, part)]
-        places = fixed_uniform(_ORDER_STREAM + self.own_seed, prompts.keys)
-        prompts = prompts[np.argsort(places, kind="stable")]
-        problems: list[Problem] = []
-        start = 0
-        while start < len(prompts) and len(problems) < count:
-            # A little more than what is missing, as most prompts pass.
-            some = prompts[start : start + (count - len(problems)) * 5 // 4 + 8]
-            start += len(some)
-            passed, solutions = solvable(links, some)
-            passing = some[passed]
-            problems += [
-                Problem(f"{level}/{text[:-1]}", text, level, {"key": key, "solution": solution})
-                for text, key, solution in zip(
-                    passing.texts(),
-                    passing.keys.tolist(),
-                    write(solutions[passed]),
-                    strict=True,
-                )
-            ]
-        return problems[:count]
 
 
 @functools.lru_cache(KEPT_MAPS)

@@ -48,6 +48,7 @@ class TinyBackend(TinyOptions, Backend):
         | Can.RESETS
         | Can.SAMPLER_LOG_PROBS
         | Can.SELECTION
+        | Can.EPISODES
     )
 
     def pretraining_left(self, run: Run) -> int:

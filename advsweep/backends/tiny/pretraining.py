@@ -29,9 +29,10 @@ from advsweep.components import identity_of
 from advsweep.errors import CheckpointError, reason_of
 from advsweep.local_files import cache_folder
 from advsweep.tasks.base import CorpusShares
+from advsweep.tasks.episodes import EpisodeTask
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
     from advsweep.backends.models import TinyModel
@@ -150,8 +151,8 @@ def _poll(reporter: Reporter | None) -> None:
 def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = None) -> Weights:
     """Train new weights on the prompts and answers of the corpus.
 
-    AdamW with linear warm-up and cosine decay; the loss is the mean over answer tokens,
-    end marks included.
+    AdamW with linear warm-up and cosine decay; the loss is the mean over answer tokens, end marks
+    included and those of an environment left out.
 
     Raises:
         PretrainingStoppedError: the reporter asked to stop.
@@ -169,7 +170,11 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
         shares=CorpusShares(model.random_share or 0.0, model.left_to_right_share or 0.0),
     )
     prompts = encode(pairs[0], task)
-    completions = encode(pairs[1], task, end=True)
+    # An episode has no end mark: its environment ends it.
+    completions = encode(pairs[1], task, end=not isinstance(task, EpisodeTask))
+    learnt = completions.mask
+    if isinstance(task, EpisodeTask):
+        learnt &= ~np.isin(completions.tokens, task.environment_ids)
     flat = flatten(weights, model).requires_grad_()
     optimizer = torch.optim.AdamW([flat], betas=_BETAS, weight_decay=0.0, fused=True)
     for step in range(steps):
@@ -178,7 +183,7 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
         _poll(reporter)
         optimizer.param_groups[0]["lr"] = model.pretraining_lr * _schedule(step, model)
         rows = slice(step * batch, (step + 1) * batch)
-        loss = _loss(flat, model, prompts[rows], completions[rows])
+        loss = _loss(flat, model, prompts[rows], completions[rows], learnt[rows])
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(flat, _MAX_GRAD_NORM)
@@ -198,11 +203,15 @@ def _schedule(step: int, model: TinyModel) -> float:
 
 
 def _loss(
-    flat: Float[Tensor, " weights"], model: TinyModel, prompts: Encoded, completions: Encoded
+    flat: Float[Tensor, " weights"],
+    model: TinyModel,
+    prompts: Encoded,
+    completions: Encoded,
+    learnt: Bool[np.ndarray, "texts columns"],
 ) -> Float[Tensor, ""]:
-    """Return the mean of -log p over the tokens of the completions."""
+    """Return the mean of -log p over the tokens of the completions that are to be learnt."""
     rows = np.arange(len(prompts.lengths))
     layout = Continuations.lay_out(prompts, rows, completions.tokens, completions.lengths)
     log_probs, _ = layout.log_probs(flat, model, temperature=1.0)
-    mask = torch.from_numpy(completions.mask)
+    mask = torch.from_numpy(learnt)
     return -log_probs.where(mask, 0.0).sum() / mask.sum()

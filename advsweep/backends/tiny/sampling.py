@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from advsweep.backends.step_changes import at_answers, mean_by_problem, measured
 from advsweep.backends.tiny.network import Continuations, Network, forward, in_pairs, rotations
 from advsweep.backends.tiny.tokens import MASKED, Encoded, decode, encode, lay_out, pack
 from advsweep.tasks.base import Completions
+from advsweep.tasks.episodes import GOES_ON, EpisodeTask
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -39,16 +40,19 @@ _KEPT = 0.75
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Sampled completions.
+    """Sampled completions, or episodes with the environment's tokens among the policy's.
 
     Attributes:
         tokens: token ids, end marks included; padding past the end.
-        lengths: generated tokens, end mark included.
-        log_probs: log π of each token at the sampling temperature; 0 past the end.
-        entropies: exact entropy of each token's distribution, in nats; 0 past the end.
-        certainties: KL(uniform ‖ π) of each token's distribution, in nats; 0 past the end.
-        squares: Σπ² of each token's distribution; 0 past the end, and everywhere unless it is
-            asked for.
+        lengths: tokens, end mark and those of an environment included.
+        log_probs: log π of each generated token at the sampling temperature; 0 elsewhere.
+        entropies: exact entropy of each generated token's distribution, in nats; 0 elsewhere.
+        certainties: KL(uniform ‖ π) of each generated token's distribution, in nats; 0 elsewhere.
+        squares: Σπ² of each generated token's distribution; 0 elsewhere, and everywhere unless it
+            is asked for.
+        turns: the turn of each token, from 0; -1 for tokens of the environment and past the end.
+            None where each completion is one turn.
+        truncated: whether the limit of tokens or turns ended a completion.
     """
 
     tokens: Int[Tensor, "rows tokens"]
@@ -57,18 +61,32 @@ class Rollouts:
     entropies: Float[Tensor, "rows tokens"]
     certainties: Float[Tensor, "rows tokens"]
     squares: Float[Tensor, "rows tokens"]
+    truncated: Bool[Tensor, " rows"]
+    turns: Int[Tensor, "rows tokens"] | None = None
 
     def __getitem__(self, rows: Int[Tensor, " some"]) -> Rollouts:
-        return Rollouts(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return Rollouts(**{name: values[rows] for name, values in self._given.items()})
+
+    @property
+    def _given(self) -> dict[str, Tensor]:
+        return {name: values for name, values in vars(self).items() if values is not None}
 
     @property
     def mask(self) -> Bool[Tensor, "rows tokens"]:
         """True for generated tokens."""
+        if self.turns is not None:
+            return self.turns >= 0
         return torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
+
+    @property
+    def generated(self) -> Int[Tensor, " rows"]:
+        """Generated tokens, without those of an environment."""
+        return self.lengths if self.turns is None else self.mask.sum(dim=1)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Rollouts]) -> Rollouts:
-        return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+        names = parts[0]._given
+        return cls(**{name: torch.cat([getattr(p, name) for p in parts]) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +109,19 @@ class TokenSampling:
 
 @torch.no_grad()
 def sample(
-    network: Network, task: SymbolTask, prompts: Encoded, group_size: int, sampling: TokenSampling
+    network: Network,
+    task: SymbolTask,
+    texts: Sequence[str],
+    group_size: int,
+    sampling: TokenSampling,
 ) -> Rollouts:
-    """Sample `group_size` completions of every prompt; those of a prompt are neighbours."""
+    """Sample `group_size` completions of every text; those of a text are neighbours.
+
+    Args:
+        texts: prompts; of a task with turns also episodes that have not ended, with the reply to
+            their last turn, which are continued.
+    """
+    prompts = encode(texts, task)
     # A prompt with more than _COLUMNS rollouts is sampled in several parts of equal size.
     parts_per_prompt = -(-group_size // _COLUMNS)
     size = -(-group_size // parts_per_prompt)
@@ -108,15 +136,24 @@ def sample(
             size,
             task.max_completion_length,
         )
-        parts.append(_sample(decoder, task, sampling))
+        dialogue = None
+        if isinstance(task, EpisodeTask):
+            dialogue = _Dialogue(task, [texts[i] for i in some.repeat(size).tolist()])
+        parts.append(_sample(decoder, task, sampling, dialogue))
     rollouts = Rollouts.concatenate(parts)
     back = torch.from_numpy(np.argsort(order, kind="stable"))
     rows = torch.arange(len(rollouts.lengths)).view(len(order), size)[back]
     return rollouts[rows.reshape(len(prompts.lengths), -1)[:, :group_size].flatten()]
 
 
-def _sample(decoder: _Decoder, task: SymbolTask, sampling: TokenSampling) -> Rollouts:
-    """Sample until every column has ended."""
+def _sample(
+    decoder: _Decoder, task: SymbolTask, sampling: TokenSampling, dialogue: _Dialogue | None
+) -> Rollouts:
+    """Sample until every column has ended.
+
+    Args:
+        dialogue: the environment of a task with turns.
+    """
     steps = task.max_completion_length
     count = decoder.logits.shape[1]
     uniform = torch.rand(steps, count, generator=sampling.generator)
@@ -126,23 +163,25 @@ def _sample(decoder: _Decoder, task: SymbolTask, sampling: TokenSampling) -> Rol
     columns = torch.arange(count)
     running = torch.ones(count, dtype=torch.bool)
     for step in range(steps):
-        log_p = F.log_softmax(decoder.logits / (sampling.temperature or 1.0), dim=0)
-        p = log_p.exp()
-        if sampling.temperature == 0:
-            token = log_p.argmax(dim=0)
+        if dialogue is not None and dialogue.all_answer(columns[running]):
+            # Nobody draws: no probabilities are needed.
+            token = dialogue.replies[columns].clamp(min=0)
         else:
-            drawn = p if sampling.top_p == 1 else _nucleus(p, sampling.top_p)
-            cumulated = drawn.cumsum(dim=0)
-            # Relative to the last cumulated probability, which rounding keeps from being 1.
-            passed = cumulated <= uniform[step, columns] * cumulated[-1]
-            token = passed.sum(dim=0).clamp_(max=len(p) - 1)
+            log_p = F.log_softmax(decoder.logits / (sampling.temperature or 1.0), dim=0)
+            p = log_p.exp()
+            token = _draw(log_p, p, uniform[step, columns], sampling)
+            if dialogue is not None:
+                token = torch.where(dialogue.answers(columns), dialogue.replies[columns], token)
+            log_probs[columns, step] = log_p.gather(0, token[None])[0]
+            entropies[columns, step] = -(p * log_p).sum(dim=0)
+            certainties[columns, step] = -log_p.mean(dim=0) - math.log(len(p))
+            if sampling.squares:
+                squares[columns, step] = p.square().sum(dim=0)
         tokens[columns, step] = token
-        log_probs[columns, step] = log_p.gather(0, token[None])[0]
-        entropies[columns, step] = -(p * log_p).sum(dim=0)
-        certainties[columns, step] = -log_p.mean(dim=0) - math.log(len(p))
-        if sampling.squares:
-            squares[columns, step] = p.square().sum(dim=0)
-        ended = running & (token == task.eos_id)
+        if dialogue is None:
+            ended = running & (token == task.eos_id)
+        else:
+            ended = dialogue.take(step, columns, token, running)
         lengths[columns[ended]] = step + 1
         running &= ~ended
         left = running.nonzero()[:, 0]
@@ -154,12 +193,88 @@ def _sample(decoder: _Decoder, task: SymbolTask, sampling: TokenSampling) -> Rol
             running = running[left]
             token = token[left]
         decoder.feed(token)
-    rollouts = Rollouts(tokens, lengths, log_probs, entropies, certainties, squares)
-    past = ~rollouts.mask
-    tokens.masked_fill_(past, task.pad_id)
+    last = tokens.gather(1, lengths[:, None] - 1)[:, 0]
+    rollouts = Rollouts(
+        tokens=tokens,
+        lengths=lengths,
+        log_probs=log_probs,
+        entropies=entropies,
+        certainties=certainties,
+        squares=squares,
+        truncated=last != task.eos_id if dialogue is None else dialogue.cut_off,
+        turns=None if dialogue is None else dialogue.turns,
+    )
+    tokens.masked_fill_(torch.arange(steps) >= lengths[:, None], task.pad_id)
     for per_token in (log_probs, entropies, certainties, squares):
-        per_token.masked_fill_(past, 0)
+        per_token.masked_fill_(~rollouts.mask, 0)
     return rollouts
+
+
+def _draw(
+    log_p: Float[Tensor, "vocabulary columns"],
+    p: Float[Tensor, "vocabulary columns"],
+    uniform: Float[Tensor, " columns"],
+    sampling: TokenSampling,
+) -> Int[Tensor, " columns"]:
+    """Draw a token of each column, or take the likeliest."""
+    if sampling.temperature == 0:
+        return log_p.argmax(dim=0)
+    drawn = p if sampling.top_p == 1 else _nucleus(p, sampling.top_p)
+    cumulated = drawn.cumsum(dim=0)
+    # Relative to the last cumulated probability, which rounding keeps from being 1.
+    passed = cumulated <= uniform * cumulated[-1]
+    return passed.sum(dim=0).clamp_(max=len(p) - 1)
+
+
+class _Dialogue:
+    """The environment's side of the episodes that are sampled, one of each column.
+
+    Columns are numbered as at the start, whichever have been dropped.
+
+    Attributes:
+        turns: as in `Rollouts`.
+        replies: the token with which the environment answers next; `GOES_ON` where it is the
+            policy's turn.
+        cut_off: whether the limit of turns ended an episode.
+    """
+
+    def __init__(self, task: EpisodeTask, texts: Sequence[str]) -> None:
+        self._episodes = task.begin(texts)
+        self._turn = torch.zeros(len(texts), dtype=torch.int64)
+        self.turns = torch.full((len(texts), task.max_completion_length), -1)
+        self.replies = torch.full((len(texts),), GOES_ON)
+        self.cut_off = torch.zeros(len(texts), dtype=torch.bool)
+
+    def answers(self, columns: Int[Tensor, " columns"]) -> Bool[Tensor, " columns"]:
+        """Flag the columns in which the environment answers next."""
+        return self.replies[columns] != GOES_ON
+
+    def all_answer(self, columns: Int[Tensor, " columns"]) -> bool:
+        """Whether the environment answers next in all these columns."""
+        return bool(self.answers(columns).all())
+
+    def take(
+        self,
+        step: int,
+        columns: Int[Tensor, " columns"],
+        token: Int[Tensor, " columns"],
+        running: Bool[Tensor, " columns"],
+    ) -> Bool[Tensor, " columns"]:
+        """Go on by a token in each column; return the episodes that have ended with it."""
+        ended = torch.zeros_like(running)
+        own = running & ~self.answers(columns)
+        self.replies[columns] = GOES_ON
+        acting = columns[own]
+        if not len(acting):
+            return ended
+        self.turns[acting, step] = self._turn[acting]
+        reply = self._episodes.take(acting.numpy(), token[own].numpy())
+        answered = torch.from_numpy(reply.symbols)
+        self.replies[acting] = answered
+        self._turn[acting] += answered != GOES_ON
+        self.cut_off[acting] = torch.from_numpy(reply.cut_off)
+        ended[own] = torch.from_numpy(reply.ended)
+        return ended
 
 
 def _nucleus(
@@ -311,7 +426,7 @@ class TinySampler:
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
         """Draw n completions per problem; the same seed gives the same completions."""
-        prompts = encode([problem.prompt for problem in problems], self._task)
+        prompts = [problem.prompt for problem in problems]
         rollouts = sample(
             Network.of(self._weights, self._model),
             self._task,
@@ -326,12 +441,14 @@ class TinySampler:
         texts = decode(rollouts.tokens.numpy(), self._task)
         by_problem = [texts[i : i + n] for i in range(0, len(texts), n)]
         entropy = rollouts.entropies.view(len(problems), -1).sum(dim=1)
-        tokens = rollouts.lengths.view(len(problems), -1).sum(dim=1)
+        tokens = rollouts.generated.view(len(problems), -1).sum(dim=1)
         is_whole = temperature > 0 and self._top_p == 1
         return Completions(
             texts=by_problem,
             token_entropy=(entropy / tokens).double().numpy(),
-            kl_base=self._kl(prompts, rollouts, n, temperature) if is_whole else None,
+            kl_base=self._kl(encode(prompts, self._task), rollouts, n, temperature)
+            if is_whole
+            else None,
         )
 
     @torch.no_grad()

@@ -256,11 +256,12 @@ class _Source(LanguageSource):
             of_anchor = self._log_probs(self._anchor, prompts, rollouts)
             tokens["token_kl"] = rollouts.log_probs - of_anchor
         statistics = TokenStatistics(
-            lengths=rollouts.lengths.float(),
+            lengths=rollouts.generated.float(),
             surprisal=(-rollouts.log_probs).sum(dim=1),
             entropy=rollouts.entropies.sum(dim=1),
             certainty=rollouts.certainties.sum(dim=1),
             tokens={name: values.where(rollouts.mask, 0.0) for name, values in tokens.items()},
+            turns=rollouts.turns,
         )
         return self._add(problems, scores, statistics)
 
@@ -311,19 +312,18 @@ class _Source(LanguageSource):
         rollouts = sample(
             Network.of(weights, self._model),
             self._task,
-            encode([problem.prompt for problem in problems], self._task),
+            [problem.prompt for problem in problems],
             1 if greedy else self._run.drawn_size,
             sampling,
         )
         started = time.perf_counter()
-        last = rollouts.tokens.gather(1, rollouts.lengths[:, None] - 1)[:, 0]
         scores = score(
             self._run,
             problems if greedy else self._repeated(problems),
             Answers(
                 texts=decode(rollouts.tokens.numpy(), self._task),
-                lengths=rollouts.lengths,
-                truncated=last != self._task.eos_id,
+                lengths=rollouts.generated,
+                truncated=rollouts.truncated,
             ),
             rng=self._control_rng,
             base_rate=self._base_rate,

@@ -167,7 +167,7 @@ class PolicyUpdate:
         )
         assert entropies is not None
         change = torch.where(rollouts.mask, entropies - rollouts.entropies, 0.0).sum(dim=1)
-        return (change / rollouts.lengths).double().mean().item()
+        return (change / rollouts.generated).double().mean().item()
 
     def renew_reference(self, weights: Float[Tensor, " weights"]) -> None:
         """Make weights the reference of the KL penalty."""
@@ -208,7 +208,7 @@ class PolicyUpdate:
             completion_mask=rollouts.mask,
             advantages=advantages[used],
             rollouts=int(experience.counted[rows].sum()),
-            tokens=int(experience.rollouts.lengths[rows][keep].sum()),
+            tokens=int(experience.rollouts.generated[rows][keep].sum()),
             reference_log_probs=reference,
             sampler_log_probs=rollouts.log_probs if has_sampler else None,
         )

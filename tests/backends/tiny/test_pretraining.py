@@ -86,7 +86,8 @@ def entry(cache):
 def test_pretraining_learns_the_corpus(task):
     """The loss on examples that it has not seen."""
     pairs = task.pretraining_pairs(256, np.random.default_rng(99))
-    examples = encode(pairs[0], task), encode(pairs[1], task, end=True)
+    completions = encode(pairs[1], task, end=True)
+    examples = encode(pairs[0], task), completions, completions.mask
     recipe = {"pretraining_steps": 150, "pretraining_batch": 64, "pretraining_lr": 0.01}
     untrained, trained = (
         TinyModel(**RECIPE | {"pretraining_steps": 0}),

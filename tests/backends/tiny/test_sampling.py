@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from advsweep.backends.tiny import sampling
 from advsweep.backends.tiny.network import Network
 from advsweep.backends.tiny.sampling import TinySampler, TokenSampling, sample
-from advsweep.backends.tiny.tokens import Encoded, encode
+from advsweep.backends.tiny.tokens import Encoded, decode, encode
 from advsweep.backends.tiny.weights import flatten
 
 
@@ -18,7 +18,7 @@ def draw(weights, model, task, prompts, size, *, temperature=1.0, seed=0, **how)
     generator = torch.Generator().manual_seed(seed)
     network = Network.of(flatten(weights, model), model)
     how = TokenSampling(temperature=temperature, generator=generator, **how)
-    return sample(network, task, prompts, size, how)
+    return sample(network, task, decode(prompts.tokens, task), size, how)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -123,7 +123,9 @@ def test_the_sampler_answers_problem_by_problem(model, make_weights, task, probl
     prompts = encode([problem.prompt for problem in problems], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
     how = TokenSampling(temperature=1.0, generator=generator)
-    rollouts = sample(Network.of(flatten(weights, model), model), task, prompts, 6, how)
+    rollouts = sample(
+        Network.of(flatten(weights, model), model), task, decode(prompts.tokens, task), 6, how
+    )
     rows = slice(12, 18)
     expected = rollouts.entropies[rows].sum() / rollouts.lengths[rows].sum()
     assert answers.token_entropy[2] == pytest.approx(expected.item(), rel=1e-5)
@@ -147,7 +149,9 @@ def test_the_kl_is_that_of_the_next_tokens_summed_over_an_answer(
     prompts = encode([problem.prompt for problem in some], task)
     generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
     how = TokenSampling(temperature=temperature, generator=generator)
-    rollouts = sample(Network.of(flatten(weights, model), model), task, prompts, 12, how)
+    rollouts = sample(
+        Network.of(flatten(weights, model), model), task, decode(prompts.tokens, task), 12, how
+    )
     for problem, answer in ((0, 0), (2, 8)):
         row = problem * 12 + answer
         prompt = torch.from_numpy(prompts.tokens[problem, : prompts.lengths[problem]])

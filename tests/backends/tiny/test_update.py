@@ -9,6 +9,7 @@ import torch
 
 from advsweep.backends.tiny.network import Network
 from advsweep.backends.tiny.sampling import TokenSampling, sample
+from advsweep.backends.tiny.tokens import decode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import flatten, unflatten
 from advsweep.config.settings import AdamW
@@ -29,7 +30,7 @@ def experience(model, make_weights, task, prompts):
     network = Network.of(flatten(make_weights(model, seed=1), model), model)
     generator = torch.Generator().manual_seed(0)
     sampling = TokenSampling(temperature=1.3, generator=generator)
-    rollouts = sample(network, task, prompts, G, sampling)
+    rollouts = sample(network, task, decode(prompts.tokens, task), G, sampling)
     advantages = torch.randn(len(rollouts.lengths), generator=generator)
     advantages[: 2 * G] = 0
     advantages[3 * G + 1] = 0
