@@ -54,7 +54,7 @@ from advsweep.report.tables.matched import Matching
 FOLDER = Path(__file__).resolve().parent
 ACCURACY = "pass@1"
 CHANGE = "optim/change_norm"
-TABLE_OPTIONS = ("sort", "baseline", "margin", "rows", "where", "at")
+TABLE_OPTIONS = ("sort", "baseline", "margin", "difference", "rows", "where", "at")
 FIGURE_OPTIONS = ("figure", "metric", "where", "smooth", "x", "baseline", "margin")
 VERDICT = [
     *("claim", "verdict", "n", "difference", "low", "high", "p_value", "p_adjusted"),

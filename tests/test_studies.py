@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 from scipy.special import stdtrit
+from scipy.stats import nct
 
 import advsweep
 from advsweep.cli.app import app
@@ -24,7 +25,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
 # Two have RANGES, negative weights begin beyond the gates, and a model
 # of others has no floor and no ratios.
-OTHERS = ("leaderboard", "speed", "negative_weights", "real_model")
+OTHERS = ("leaderboard", "speed", "scale", "negative_weights", "real_model")
 TRAINED = [f"{n}/report" for n in STUDIES if n not in OTHERS]
 RANGES = ["leaderboard/hard", "leaderboard/middle", "leaderboard/easy", "speed/hard", "speed/easy"]
 NOT_DRAWN_YET = {("fade", "forest.svg"), ("a_grae", "forest.svg")}
@@ -235,6 +236,25 @@ def test_psr_comes_to_the_level_in_a_share_of_the_steps_of_rloo(
     half = stdtrit(11, 0.975) * np.std(shares, ddof=1) / math.sqrt(12)
     expected = [np.mean(shares), np.mean(shares) - half, np.mean(shares) + half]
     assert page_queries.evaluate("speed.share_of_steps hard 2e-4") == pytest.approx(expected)
+
+
+def test_psr_on_a_real_model_has_the_seeds_that_its_rule_asks_for() -> None:
+    """By the power of a paired t test of .046 at 1e-5, whose spread of the first six is larger."""
+    runs = pd.read_csv(FOLDER / "scale" / "runs.csv")
+    ends = runs[runs["step"] == 20].pivot(index="seed", columns="row", values="pass@1")
+    differences = ends["psr optimizer.lr=1e-05"] - ends["rloo optimizer.lr=1e-05"]
+    effect = 0.046 / differences.loc[500:505].std(ddof=1)
+
+    def power(n: int) -> float:
+        return float(nct.sf(stdtrit(n - 1, 0.975), n - 1, effect * math.sqrt(n)))
+
+    needed = next(n for n in range(2, 100) if power(n) >= 0.8)
+    assert 6 <= needed <= 16
+    assert ends.index.tolist() == list(range(500, 500 + needed))
+    assert ends.notna().all(axis=None)
+    # The other rate, with the spread that the report pools, asks for fewer.
+    rows = [row for row in read("scale/first") if row["estimator"] == "psr"]
+    assert max(int(row["pass@1_seeds_needed"]) for row in rows) == needed
 
 
 def test_figures_at_equal_pass_1_need_the_recorded_runs_alone(
