@@ -18,6 +18,7 @@ from torch import Tensor
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import BatchError, CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
+from advsweep.estimators.turns import number_turns
 from advsweep.local_files import open_regular, replace_file
 
 if TYPE_CHECKING:
@@ -145,9 +146,28 @@ class TokenRows(Rows):
         self, values: Float[Tensor, "rows tokens"]
     ) -> Float[Tensor, "groups rollouts tokens"]:
         """Return one value per generated token, left-aligned, 0 past the end."""
+        return self._token_table(values, fill=0)
+
+    def turn_table(self) -> Int[Tensor, "groups rollouts tokens"] | None:
+        """Return the turn of each generated token, left-aligned, -1 past the end.
+
+        A turn begins at each run of generated tokens, and with each output of a rollout. None if
+        every rollout has one turn.
+        """
+        turns = number_turns(self._mask)
+        counts = (turns.amax(dim=1) + 1).tolist()
+        earlier = torch.zeros(len(counts), dtype=torch.long)
+        for rows in self.sessions:
+            for before, row in itertools.pairwise(rows):
+                earlier[row] = earlier[before] + counts[before]
+        turns = turns + earlier.to(turns.device)[:, None]
+        table = self._token_table(turns, fill=-1)
+        return table if (table > 0).any() else None
+
+    def _token_table(self, values: Tensor, *, fill: int) -> Tensor:
         row, column, group, rollout, token = self._tokens()
         longest = int(token.max()) + 1 if len(token) else 1
-        table = values.new_zeros(*self.shape, longest)
+        table = values.new_full((*self.shape, longest), fill)
         table[group, rollout, token] = values[row, column]
         return table
 

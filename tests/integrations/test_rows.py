@@ -58,6 +58,32 @@ def test_rows_of_one_rollout_count_once() -> None:
     assert values.tolist() == [0.5, 0.5, -0.5]
 
 
+def test_turns_of_a_rollout_are_the_runs_of_its_mask_in_all_of_its_outputs() -> None:
+    # A rollout of one output with two turns, and one of two outputs with one and two.
+    mask = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [1, 0, 0, 0, 0]])
+    origins = [Origin("p", 0), Origin("p", 1, output=1), Origin("p", 1, output=0)]
+    rows = TokenRows(origins, mask)
+    turns = rows.turn_table()
+    assert turns is not None
+    assert turns.tolist() == [[[0, 0, 1, -1], [0, 1, 1, 2]]]
+    # An advantage per turn comes back to the tokens of that turn.
+    per_token = torch.tensor([10.0, 11, 12, 0])[turns]
+    assert rows.spread(per_token).tolist() == [
+        [10, 10, 0, 11, 0],
+        [0, 11, 11, 0, 12],
+        [10, 0, 0, 0, 0],
+    ]
+    batch = GroupBatch(
+        rewards=torch.tensor([[1.0, 0.0]]), lengths=rows.table(rows.lengths()), turn_of_token=turns
+    )
+    assert build_estimator("grpo").compute(batch).values.tolist() == [[1, -1]]
+
+
+def test_rollouts_of_one_turn_each_have_no_table_of_turns() -> None:
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    assert TokenRows([Origin("p", 0), Origin("p", 1)], mask).turn_table() is None
+
+
 def test_surprisal_becomes_the_entropy_that_fade_reads() -> None:
     rewards = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 1]])
     lengths = torch.tensor([[2.0, 4, 1, 5], [3, 3, 2, 6]])

@@ -30,7 +30,7 @@ KEY = f"algorithm.{NAME}"
 _SEVERAL = "set actor_rollout_ref.rollout.n above 1"
 
 # What estimators can read, in addition to rewards, in every trainer of verl, and in ours.
-ALWAYS = frozenset({"lengths"})
+ALWAYS = frozenset({"lengths", "turn_of_token"})
 IN_OUR_TRAINERS = ALWAYS | {
     "token_entropy",
     "token_entropy_exact",
@@ -192,6 +192,8 @@ def _batch(rows: TokenRows, rewards: Tensor, inputs: StepInputs | None = None) -
         "rewards": rows.table(totals[rows.final]),
         "mask": None if counted.all() else counted,
         "lengths": rows.table(lengths),
+        # Of agents: verl's mask is 0 at what tools and environments wrote.
+        "turn_of_token": rows.turn_table(),
     }
     if inputs is not None:
         fields |= {"step": inputs.step, "total_steps": inputs.total_steps}

@@ -19,6 +19,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage  # noqa: E402
 
 from advsweep.errors import BatchError, ConfigError  # noqa: E402
 from advsweep.estimators import GroupBatch, build_estimator, estimator_names  # noqa: E402
+from advsweep.estimators.baselines import GRPO  # noqa: E402
 from advsweep.integrations.verl.advantages import build_from  # noqa: E402
 from tests.integrations.verl.conftest import Compose  # noqa: E402
 
@@ -104,7 +105,8 @@ def test_every_estimator_is_itself_inside_verl_or_refused_by_name(name: str) -> 
     if direct.needs <= {"lengths"}:
         batch = GroupBatch(rewards=rewards, lengths=lengths.float())
         result = direct.compute(batch)
-        expected = torch.where(result.keep, result.values, 0.0).view(48, 1)
+        keep = result.keep[..., None] if result.per_token else result.keep
+        expected = torch.where(keep, result.values, 0.0).view(48, -1)
         advantages = computed(data, spec)
         mask = data.batch["response_mask"]
         assert torch.allclose(advantages, expected * mask, rtol=0, atol=1e-6)
@@ -113,8 +115,27 @@ def test_every_estimator_is_itself_inside_verl_or_refused_by_name(name: str) -> 
             computed(data, spec)
         provided = "advsweep_sync" in str(error.value)
         theirs = {"self_certainty", "ref_rewards", "answered", "reward_parts", "greedy_rewards"}
-        theirs |= {"token_grad_norms"}
+        theirs |= {"token_grad_norms", "turn_states", "turn_values", "turn_rewards"}
         assert provided == direct.needs.isdisjoint(theirs)
+
+
+def test_turns_of_an_agent_reach_the_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = batch_of(torch.tensor([1.0, 0]), ["a", "a"], [6, 6])
+    # A tool wrote the third and fourth token of the first rollout.
+    data.batch["response_mask"][0] = torch.tensor([1, 1, 0, 0, 1, 1])
+    batches = []
+    compute = GRPO.compute
+
+    def recorded(estimator: GRPO, batch: GroupBatch) -> Any:
+        batches.append(batch)
+        return compute(estimator, batch)
+
+    monkeypatch.setattr(GRPO, "compute", recorded)
+    advantages = computed(data, {"name": "grpo"})
+    (batch,) = batches
+    assert batch.turn_of_token.tolist() == [[[0, 0, 1, 1, -1, -1], [0] * 6]]
+    assert batch.lengths.tolist() == [[4, 6]]
+    assert advantages.tolist() == [[1, 1, 0, 0, 1, 1], [-1] * 6]
 
 
 def test_groups_of_any_order_and_size(ragged: DataProto) -> None:
