@@ -138,7 +138,7 @@ def make_agent(agent_folder: Path, tmp_path: Path) -> Callable[..., Any]:
 def test_turns_are_read_off_the_mask_of_tools(
     make_agent: Callable[..., Any], truncated: bool
 ) -> None:
-    recorded = Recorded("grpo")
+    recorded = Recorded("gigpo")
     trainer = make_agent(
         Keeper, Telling, {"estimator": recorded}, mask_truncated_completions=truncated
     )
@@ -173,6 +173,14 @@ def test_turns_are_read_off_the_mask_of_tools(
         assert given.sum().item() == pytest.approx(environment.given)
         assert not given[len(lengths) :].any()
     assert len(counts) > 1
+    advantages = trainer.outputs["advantages"]
+    assert not advantages[turns < 0].any()
+    # Tokens of one turn share their advantage, and turns have others.
+    first = turns == 0
+    assert (advantages.where(first, torch.nan).nanmean(dim=1)[:, None] - advantages)[
+        first
+    ].abs().max() < 1e-6
+    assert (advantages[turns == 1].unique().numel()) > 1
     assert not {"turn_of_token", "turn_states", "turn_rewards"} & trainer.outputs.keys()
 
 
@@ -249,10 +257,12 @@ def test_tokens_of_tools_enter_nothing(make_agent: Callable[..., Any], objective
 
 
 def test_what_an_environment_lacks_is_refused_by_name(make_agent: Callable[..., Any]) -> None:
-    recorded = Recorded("grpo")
-    recorded.needs = frozenset({"turn_states"})
     with pytest.raises(ConfigError, match=r"needs turn_states; .* property `turn_state` of every"):
-        make_agent(EstimatorGRPOTrainer, Lamp, {"estimator": recorded})
+        make_agent(EstimatorGRPOTrainer, Lamp, {"estimator": "gigpo"})
+    with pytest.raises(ConfigError, match=r"'turn_grpo' needs turn_rewards; .* `reward_so_far`"):
+        make_agent(EstimatorGRPOTrainer, Lamp, {"estimator": "turn_grpo"})
+    with pytest.raises(ConfigError, match=r"'vine' needs turn_values; `turn_values` is not known"):
+        make_agent(EstimatorGRPOTrainer, Telling, {"estimator": "vine"})
 
     class Exposed(Lamp):
         def turn_state(self) -> str:
