@@ -14,6 +14,7 @@ from advsweep.logs.base import whole_step
 from advsweep.logs.forms import Fields
 from advsweep.logs.rollout_records import RolloutNotes
 from advsweep.logs.rollout_rows import as_text
+from advsweep.logs.rollout_turns import count_messages
 from advsweep.packages import import_extra
 from advsweep.printable import printable_line
 
@@ -183,4 +184,5 @@ def _unpacked(file: Path, table: ParquetFile, weights: Iterable[str]) -> Iterato
         for row in batch.to_pylist():
             prompt = as_text(row["prompt"])
             row |= {"prompt": texts.setdefault(prompt, prompt), "step": row.get("step", named)}
-            yield row | {"completion": as_text(row.get("completion"))}
+            completion = row.get("completion")
+            yield row | {"completion": as_text(completion), "turns": count_messages(completion)}

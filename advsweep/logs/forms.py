@@ -110,6 +110,7 @@ def _of_prime_rl(line: Fields) -> Iterator[Fields]:
             "task": value_at(line, "env.name") or value_at(line, "env.id"),
             "length": sum(sum(node.get("mask") or ()) for node in nodes),
             "advantage": _mean(advantages),
+            "turns": sum(any(node.get("mask") or ()) for node in nodes) or None,
         }
 
 

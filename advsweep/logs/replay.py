@@ -21,7 +21,7 @@ from advsweep.diagnostics.group_statistics import StackedRollouts, collapsed_gro
 from advsweep.errors import BatchError
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import COUNTERS, GroupBatch
-from advsweep.logs.rollout_metrics import batch_of, logged_advantages
+from advsweep.logs.rollout_metrics import batch_of, logged_advantages, turn_inputs
 from advsweep.logs.rollout_records import RolloutStep
 
 if TYPE_CHECKING:
@@ -65,6 +65,23 @@ class Statistics(NamedTuple):
     largest: Float[np.ndarray, " parts"]
 
 
+class TurnStatistics(NamedTuple):
+    """Arrays of one estimator's numbers by turn, of the rollouts of all steps that have it.
+
+    An advantage per rollout is that of each of its turns.
+
+    Attributes:
+        mean: mean advantage.
+        mean_size: mean |A|.
+        zero_groups: share of groups in which every advantage at that turn is 0, among those with
+            at least two rollouts that have it.
+    """
+
+    mean: Float[np.ndarray, " turns"]
+    mean_size: Float[np.ndarray, " turns"]
+    zero_groups: Float[np.ndarray, " turns"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
     """One estimator on a recording.
@@ -74,11 +91,13 @@ class Replayed:
             size, variance and cosine as means over the steps that define them.
         by_step: of each step.
         by_rate: of the groups of each solve rate, of all steps together.
+        by_turn: of each turn; None if rollouts have one turn.
     """
 
     overall: Statistics
     by_step: Statistics
     by_rate: Statistics | None
+    by_turn: TurnStatistics | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +111,7 @@ class Replay:
             rewards.
         rates, rate_groups: solve rates that groups have, and the number of groups of each; None
             if successes have no common threshold.
+        turn_rollouts: rollouts that have a first, second, ... turn; None if all have one.
         estimators: what each did, by label, and what the trainer logged, under `LOGGED`.
         lacking: inputs that the recording lacks, by label of an estimator that needs them.
         refused: in how many steps an estimator cannot use the rewards, and why; its statistics
@@ -107,6 +127,7 @@ class Replay:
     collapse: Float[np.ndarray, " steps"]
     rates: Float[np.ndarray, " rates"] | None
     rate_groups: Int[np.ndarray, " rates"] | None
+    turn_rollouts: Int[np.ndarray, " turns"] | None = None
     estimators: dict[str, Replayed] = field(default_factory=dict)
     lacking: dict[str, list[str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -155,11 +176,14 @@ def replay(
     found = recording.result()
     reference, _ = recording.advantages(GRPO())
     if all(step.logged is not None for step in recording.steps):
-        logged = [step.logged for step in recording.steps]
+        logged = [
+            None if step.logged is None else _Given(step.logged, step.batch.lengths)
+            for step in recording.steps
+        ]
         found.estimators[LOGGED] = recording.statistics(logged, reference)
     for done, (label, estimator) in enumerate(estimators.items()):
         progress(done, len(estimators))
-        if lacking := sorted(estimator.needs - recording.inputs - COUNTERS):
+        if lacking := sorted(estimator.needs - recording.inputs_of(estimator) - COUNTERS):
             found.lacking[label] = lacking
             continue
         values, reasons = recording.advantages(copy.deepcopy(estimator))
@@ -180,6 +204,7 @@ class _Step:
         runs: shape and mask of the rollouts of one run.
         rewards: 0 where masked.
         logged: the advantages that the trainer logged.
+        episodes: the batch with its turns, a token each; None if rollouts have one turn.
     """
 
     number: int
@@ -189,10 +214,26 @@ class _Step:
     logged: Advantages | None
     successes: FlagPerRollout
     solved: CountPerGroup
+    episodes: GroupBatch | None
+
+    def batch_for(self, estimator: Estimator) -> GroupBatch:
+        """Return what an estimator sees: the turns if it reads them."""
+        return self.batch if self.episodes is None or not _reads_turns(estimator) else self.episodes
 
     def of_scored(self, counts: CountPerGroup) -> Int[np.ndarray, " groups"]:
         """Return the counts of the groups that have a scorable rollout."""
         return counts[self.runs.scored > 0]
+
+
+class _Given(NamedTuple):
+    """Advantages with the tokens of each rollout, where those are per token."""
+
+    advantages: Advantages
+    lengths: torch.Tensor | None
+
+
+def _reads_turns(estimator: Estimator) -> bool:
+    return "turn_of_token" in estimator.uses | estimator.needs
 
 
 class _RewardTable(NamedTuple):
@@ -250,6 +291,32 @@ def _batches_of(steps: Sequence[RolloutStep]) -> list[GroupBatch]:
     return batches
 
 
+def _turns_of_all(
+    steps: Sequence[RolloutStep], batches: Sequence[GroupBatch]
+) -> list[dict[str, torch.Tensor] | None]:
+    """Return the turns of each step, as inputs of its batch.
+
+    None for each unless the turns of all rollouts are known, and some have several.
+    """
+    turns = [[group.turns for group in step.groups] for step in steps]
+    known = [[group for group in of_step if group is not None] for of_step in turns]
+    is_complete = [len(groups) for groups in known] == [len(groups) for groups in turns]
+    longest = max((max(group.counts) for groups in known for group in groups), default=0)
+    if not is_complete or longest < 2:
+        return [None for _ in steps]
+    pairs = zip(known, batches, strict=True)
+    inputs = [turn_inputs(groups, batch.rewards) for groups, batch in pairs]
+    common = set(inputs[0]).intersection(*inputs)
+    return [{name: each[name] for name in sorted(common)} for each in inputs]
+
+
+def _with_turns(batch: GroupBatch, inputs: Mapping[str, torch.Tensor] | None) -> GroupBatch | None:
+    if inputs is None:
+        return None
+    fields: dict[str, Any] = dict(inputs)
+    return dataclasses.replace(batch, **fields)
+
+
 def _inputs_of_all(batches: Sequence[GroupBatch]) -> set[str]:
     """Return the names of the optional inputs that every batch has."""
     return {
@@ -276,12 +343,13 @@ class _Recording:
         # An input that only some steps have would make steps incomparable.
         missing: dict[str, Any] = dict.fromkeys(_OPTIONAL - self.inputs)
         batches = [dataclasses.replace(batch, **missing) for batch in batches]
+        turns = _turns_of_all(kept, batches)
         tables = [_RewardTable.of(batch) for batch in batches]
         distinct = sorted({value for table in tables for value in table.distinct_values()})
         self._threshold = self._threshold_of(distinct, success_at)
         is_graded = not {0.0, 1.0}.issuperset(distinct)
         self.steps: list[_Step] = []
-        for step, batch, table in zip(kept, batches, tables, strict=True):
+        for step, batch, table, inputs in zip(kept, batches, tables, turns, strict=True):
             runs = table.runs
             successes = self._successes(runs, table.rewards)
             solved = runs.group_count(successes)
@@ -298,14 +366,20 @@ class _Recording:
                     logged=logged_advantages(step, batch),
                     successes=successes,
                     solved=solved,
+                    episodes=_with_turns(batch, inputs),
                 )
             )
+        self._turn_inputs = self.inputs | set(turns[0] or ())
         # Of each group that has a scorable rollout, in the order of the steps.
         counts = [np.count_nonzero(step.runs.scored) for step in self.steps]
         self._scored = np.concatenate([step.of_scored(step.runs.scored) for step in self.steps])
         self._solved = np.concatenate([step.of_scored(step.solved) for step in self.steps])
         self._places = np.repeat(np.arange(len(counts)), counts)
         self._bins, self._rates = self._solve_rates()
+
+    def inputs_of(self, estimator: Estimator) -> set[str]:
+        """Return the names of the inputs that an estimator finds."""
+        return self._turn_inputs if _reads_turns(estimator) else self.inputs
 
     def _threshold_of(self, distinct: Sequence[float], success_at: float | None) -> float | None:
         if success_at is not None:
@@ -365,25 +439,35 @@ class _Recording:
             collapse=collapse,
             rates=self._rates,
             rate_groups=None if known is None else np.bincount(self._bins, minlength=known),
+            turn_rollouts=self._turn_rollouts(),
             remarks=self.remarks,
         )
 
-    def advantages(self, estimator: Estimator) -> tuple[list[Advantages | None], list[str]]:
+    def _turn_rollouts(self) -> Int[np.ndarray, " turns"] | None:
+        """Return how many rollouts that count have each turn."""
+        present = [_present_turns(step) for step in self.steps]
+        if present[0] is None:
+            return None
+        counts = [each.sum(axis=(0, 1)) for each in present if each is not None]
+        return _added(counts).astype(np.int64)
+
+    def advantages(self, estimator: Estimator) -> tuple[list[_Given | None], list[str]]:
         """Return the advantages of each step, None where the estimator refuses it, and why."""
         # Memory starts fresh and goes through the steps in order.
         estimator.reset()
-        found: list[Advantages | None] = []
+        found: list[_Given | None] = []
         reasons = []
         for step in self.steps:
+            batch = step.batch_for(estimator)
             try:
-                found.append(estimator.compute(step.batch))
+                found.append(_Given(estimator.compute(batch), batch.lengths))
             except BatchError as error:
                 found.append(None)
                 reasons.append(str(error))
         return found, reasons
 
     def statistics(
-        self, values: Sequence[Advantages | None], reference: Sequence[Advantages | None]
+        self, values: Sequence[_Given | None], reference: Sequence[_Given | None]
     ) -> Replayed:
         """Return the statistics of an estimator's advantages, without those of refused steps."""
         sums = np.concatenate(
@@ -405,7 +489,24 @@ class _Recording:
         by_rate = None
         if self._rates is not None:
             by_rate = self._of_parts(sums, self._bins, len(self._rates))
-        return Replayed(overall=overall, by_step=steps, by_rate=by_rate)
+        return Replayed(
+            overall=overall, by_step=steps, by_rate=by_rate, by_turn=self._of_turns(values)
+        )
+
+    def _of_turns(self, values: Sequence[_Given | None]) -> TurnStatistics | None:
+        """Return the statistics of each turn, without those of refused steps."""
+        sums = []
+        for step, given in zip(self.steps, values, strict=True):
+            if step.episodes is None:
+                return None
+            if given is not None:
+                sums.append(_turn_sums(step, given))
+        count, total, size, dead, compared = (_added(parts) for parts in zip(*sums, strict=True))
+        return TurnStatistics(
+            mean=ratio(total, count),
+            mean_size=ratio(size, count),
+            zero_groups=ratio(dead, compared),
+        )
 
     def _of_parts(
         self,
@@ -451,16 +552,57 @@ class _Recording:
         return float(difficulty.weight_noise(sizes[own] / scored, solved, scored).variance)
 
 
-def _group_sums(step: _Step, own: Advantages, grpo: Advantages) -> Float[np.ndarray, "sums groups"]:
+def _present_turns(step: _Step) -> np.ndarray | None:
+    """Return which turns the rollouts that count have; None if all rollouts have one turn."""
+    if step.episodes is None:
+        return None
+    assert step.episodes.turn_of_token is not None
+    present: np.ndarray = (step.episodes.turn_of_token >= 0).numpy()
+    mask = step.episodes.mask
+    return present if mask is None else present & mask.numpy()[..., None]
+
+
+def _turn_sums(step: _Step, given: _Given) -> list[np.ndarray]:
+    """Return sums over the rollouts that have each turn.
+
+    The rollouts, A, |A|, the groups whose advantages at the turn are all 0, and the groups with at
+    least two rollouts that have it.
+    """
+    present = _present_turns(step)
+    assert present is not None
+    values = given.advantages.values
+    if values.shape != present.shape:
+        # Without turns of its own, an estimator gives each turn what it gives the rollout.
+        values = given.advantages.rollout_means(given.lengths)[..., None]
+    table = np.where(present, values.numpy(), 0.0)
+    counts = present.sum(axis=1)
+    is_compared = counts >= 2
+    is_dead = is_compared & ~table.any(axis=1)
+    sums = [present.sum(axis=1), table.sum(axis=1), np.abs(table).sum(axis=1), is_dead, is_compared]
+    return [each.sum(axis=0) for each in sums]
+
+
+def _added(rows: Sequence[np.ndarray]) -> Float[np.ndarray, " turns"]:
+    """Return the sum of rows of any length, which are 0 past their ends."""
+    total = np.zeros(max(map(len, rows)))
+    for row in rows:
+        total[: len(row)] += row
+    return total
+
+
+def _group_sums(step: _Step, own: _Given, grpo: _Given) -> Float[np.ndarray, "sums groups"]:
     """Return sums over the rollouts of each group that counts.
 
     Of |A|, of A of the successes, of A, A², A A' and A'², with the advantages A' of GRPO; and the
     largest |A|. Of advantages per token, A and |A| are means over the tokens of a rollout.
     """
-    runs, lengths = step.runs, step.batch.lengths
-    means, others = (runs.numbers(a.rollout_means(lengths)) for a in (own, grpo))
-    sizes = runs.numbers(own.sizes(lengths))
-    largest = runs.numbers(own.values.abs().amax(dim=2)) if own.per_token else sizes
+    runs = step.runs
+    means, others = (runs.numbers(a.rollout_means(lengths)) for a, lengths in (own, grpo))
+    advantages, lengths = own
+    sizes = runs.numbers(advantages.sizes(lengths))
+    largest = sizes
+    if advantages.per_token:
+        largest = runs.numbers(advantages.values.abs().amax(dim=2))
     upward = np.where(step.successes, means, 0.0)
     parts = (sizes, upward, means, means**2, means * others, others**2)
     counts = runs.scored > 0

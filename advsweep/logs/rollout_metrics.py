@@ -24,7 +24,7 @@ from advsweep.errors import AdvsweepError, counted
 from advsweep.estimators import ESTIMATORS, Advantages, Estimator, GroupBatch
 from advsweep.logs.dump_checks import fewer_than_usual
 from advsweep.logs.names import LoggedStep
-from advsweep.logs.rollout_records import RolloutGroup, RolloutStep
+from advsweep.logs.rollout_records import GroupTurns, RolloutGroup, RolloutStep
 from advsweep.names import ROLLOUT_COST, UNSCORABLE, UTILISATION
 from advsweep.printable import printable_line
 
@@ -287,6 +287,40 @@ def _lists_of_all(groups: Sequence[RolloutGroup]) -> dict[str, list[list[float]]
     if None not in lengths:
         lists["lengths"] = [[float(length) for length in each or ()] for each in lengths]
     return lists
+
+
+def turn_inputs(
+    groups: Sequence[GroupTurns], rewards: Float[Tensor, "groups rollouts"]
+) -> dict[str, Tensor]:
+    """Return the turns of a step as inputs of a batch, with one token for each turn.
+
+    A dump does not say where in a text a turn begins, and estimators of turns read no tokens.
+
+    Args:
+        rewards: of the batch, whose groups may be filled up.
+    """
+    longest = max(max(group.counts) for group in groups)
+    shape = (*rewards.shape, longest)
+    turn_of_token = torch.full(shape, -1)
+    turn_rewards = torch.zeros(shape, dtype=rewards.dtype)
+    turn_states = torch.zeros(shape, dtype=torch.int64)
+    for number, group in enumerate(groups):
+        for rollout, count in enumerate(group.counts):
+            turn_of_token[number, rollout, :count] = torch.arange(count)
+            if group.rewards is not None:
+                of_turns = torch.tensor(group.rewards[rollout], dtype=rewards.dtype)
+                turn_rewards[number, rollout, :count] = of_turns
+            if group.states is not None:
+                turn_states[number, rollout, :count] = torch.tensor(group.states[rollout])
+    inputs = {
+        "turn_of_token": turn_of_token,
+        "lengths": (turn_of_token >= 0).sum(dim=-1).to(rewards),
+    }
+    if all(group.rewards is not None for group in groups):
+        inputs["turn_rewards"] = turn_rewards
+    if all(group.states is not None for group in groups):
+        inputs["turn_states"] = turn_states
+    return inputs
 
 
 def logged_advantages(step: RolloutStep, batch: GroupBatch) -> Advantages | None:

@@ -11,6 +11,20 @@ from typing import NamedTuple
 INPUTS = ("ref_rewards", "token_entropy", "token_entropy_exact", "self_certainty", "answered")
 
 
+class GroupTurns(NamedTuple):
+    """The turns of the rollouts of a group.
+
+    Attributes:
+        counts: how many each rollout has.
+        rewards: of each turn, if the dump has them for every rollout.
+        states: a number of what stands before each turn, likewise.
+    """
+
+    counts: list[int]
+    rewards: list[list[float]] | None = None
+    states: list[list[int]] | None = None
+
+
 class RolloutGroup(NamedTuple):
     """The rollouts of one prompt.
 
@@ -22,6 +36,7 @@ class RolloutGroup(NamedTuple):
         advantages: of each rollout, as the trainer logged them.
         task: the name of the set of problems, if the dump has several.
         completions: the text of each rollout, if they are read.
+        turns: the turns of each rollout, if the dump tells them.
     """
 
     prompt: str
@@ -31,6 +46,7 @@ class RolloutGroup(NamedTuple):
     advantages: list[float] | None = None
     task: str = ""
     completions: list[str] | None = None
+    turns: GroupTurns | None = None
 
 
 class RolloutStep(NamedTuple):

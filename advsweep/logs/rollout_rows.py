@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -17,10 +18,18 @@ from typing import Any
 from advsweep.bounds import is_bounded
 from advsweep.logs.base import whole_step
 from advsweep.logs.forms import TRACES, Fields, step_of
-from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutNotes
+from advsweep.logs.rollout_records import INPUTS, GroupTurns, RolloutGroup, RolloutNotes
+from advsweep.logs.rollout_turns import (
+    FIELDS,
+    BrokenTurnsError,
+    count_in_text,
+    count_messages,
+    read_turns,
+)
 
 _NO_STEP = "lines without a step"
 _NOT_FINITE = "rewards that are no finite numbers, taken as unscorable"
+_BROKEN_TURNS = f"{', '.join(FIELDS)} that do not add up to turns of the rollouts"
 _LONGEST_NAME = 200
 
 # Names of the fields of a line; of several, the first that it has.
@@ -68,12 +77,13 @@ def groups_of_rows(
             unscorable = sum(map(math.isnan, group.rewards))
             if unscorable:
                 notes.left_out[_NOT_FINITE] += unscorable
+            turns = _turns_of(row, weights, len(group.rewards), notes)
             # One copy of each prompt: a group repeats it, and so do later epochs.
             prompt = texts.setdefault(group.prompt, group.prompt)
             key: Hashable = name
             if key is None:
                 key = (str(file), serial, number if _is_group(row, weights) else prompt)
-            yield step, key, group._replace(prompt=prompt)
+            yield step, key, group._replace(prompt=prompt, turns=turns)
 
 
 def _group_of(
@@ -95,6 +105,31 @@ def _group_of(
         task=as_text(row.get("task"))[:_LONGEST_NAME],
         completions=_completions_of(row, weights, size) if completions else None,
     )
+
+
+def _turns_of(
+    row: Fields, weights: Mapping[str, float] | None, size: int, notes: RolloutNotes
+) -> GroupTurns | None:
+    """Return the turns of a row's rollouts; None if it does not tell them."""
+    is_group = _is_group(row, weights)
+    try:
+        turns = read_turns(row, size, is_group=is_group)
+    except BrokenTurnsError:
+        notes.left_out[_BROKEN_TURNS] += 1
+        return None
+    if turns is not None:
+        return turns
+    written = _first(row, _COMPLETION)
+    answers = _listed(written) if is_group else [written]
+    counts = [_count_turns(row, answer) for answer in answers]
+    known = [count for count in counts if count is not None]
+    return GroupTurns(known) if len(known) == size else None
+
+
+def _count_turns(row: Fields, answer: Any) -> int | None:
+    if isinstance(answer, str):
+        return count_in_text(answer) if "output" in row else None
+    return count_messages(answer)
 
 
 def _reward_names(row: Fields, weights: Mapping[str, float] | None) -> list[str]:
@@ -215,7 +250,17 @@ def _named_rows(rows: Sequence[Fields], notes: RolloutNotes) -> list[tuple[str |
     earlier_outputs = len(rows) - len(prompts)
     if earlier_outputs:
         notes.left_out["outputs before the last of their session"] += earlier_outputs
-    return [(kept[place], rows[place]) for place in sorted(kept)]
+    turns = _turns_of_sessions(rows, [match for match in sessions if match is not None])
+    return [(kept[place], {"turns": turns[place], **rows[place]}) for place in sorted(kept)]
+
+
+def _turns_of_sessions(rows: Sequence[Fields], sessions: Sequence[re.Match[str]]) -> list[int]:
+    """Return for each output how many turns all outputs of its session have together."""
+    keys = [match.groups()[:2] for match in sessions]
+    totals: Counter[Any] = Counter()
+    for key, row in zip(keys, rows, strict=True):
+        totals[key] += count_in_text(as_text(row.get("output")))
+    return [totals[key] for key in keys]
 
 
 def _session_of(row: Fields) -> re.Match[str] | None:

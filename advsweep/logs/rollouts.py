@@ -20,6 +20,8 @@ Forms, which are recognised by their files and lines:
   a rollout per line with `reward`. Optional are `lengths`, `advantage` and `INPUTS`, with a list of
   numbers per group or one per rollout, and their texts: `completions` or `completion`.
 
+How dumps tell the turns of agents, `advsweep.logs.rollout_turns` says.
+
 Groups may differ in size. A line that is cut or damaged is counted and left out; a reward that is
 not a finite number becomes NaN, an unscorable rollout. A step that a file logs again after later
 steps, as after a resume, replaces what was read of it.
@@ -40,6 +42,7 @@ from advsweep.logs.forms import Fields, find_dumps, rows_of, step_of
 from advsweep.logs.json_lines import json_objects
 from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutNotes, RolloutStep
 from advsweep.logs.rollout_rows import Part, groups_of_rows
+from advsweep.logs.rollout_turns import join_turns
 from advsweep.printable import printable_line
 
 LINE_ENDINGS = (".jsonl", ".ndjson")
@@ -173,4 +176,5 @@ def _joined(parts: list[RolloutGroup]) -> RolloutGroup:
         advantages=of_all([part.advantages for part in parts]),
         task=parts[0].task,
         completions=of_all([part.completions for part in parts]),
+        turns=join_turns([part.turns for part in parts]),
     )

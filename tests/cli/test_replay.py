@@ -149,3 +149,26 @@ def test_a_run_of_our_own_has_the_numbers_that_it_recorded(in_process):
         own = {r["step"]: r[name] for r in found["estimators"] if r[name] is not None}
         assert points
         assert own == pytest.approx(points), metric
+
+
+def test_turns_have_numbers_of_their_own(succeeds, called, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"step": 1, "prompt": "p", "rewards": [1, 0], "turns": [2, 1]}]
+    (tmp_path / "episodes.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = ("replay", "episodes.jsonl", "-e", "grpo,turn_return", "--by", "turn")
+    out, _ = succeeds(*arguments, "--format", "json")
+    records = json.loads(out)["estimators"]
+    assert [(r["estimator"], r["turn"], r["rollouts"]) for r in records] == [
+        ("grpo", 1, 2),
+        ("grpo", 2, 1),
+        ("turn_return", 1, 2),
+        ("turn_return", 2, 1),
+    ]
+    # Only one rollout has a second turn: no group can be compared there.
+    assert [r["mean"] for r in records] == [0, 1, 0, 0]
+    assert [r["no_gradient"] for r in records] == [0, None, 0, None]
+    succeeds(*arguments, "-o", "turns.svg")
+    (tmp_path / "plain.jsonl").write_text(json.dumps({"prompt": "p", "rewards": [1, 0]}))
+    code, out, err = called("replay", "plain.jsonl", "--by", "turn")
+    assert (code, out) == (2, "")
+    assert "expected rollouts of several turns" in err

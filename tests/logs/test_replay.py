@@ -13,7 +13,7 @@ from advsweep.diagnostics.difficulty import weight_noise, weight_variance_of_par
 from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
 from advsweep.logs.replay import LOGGED, Replay, replay
-from advsweep.logs.rollout_records import RolloutGroup, RolloutStep
+from advsweep.logs.rollout_records import GroupTurns, RolloutGroup, RolloutStep
 
 NAN = math.nan
 
@@ -286,3 +286,55 @@ def test_prompts_are_names_and_nothing_else() -> None:
     every = names()
     first = replayed([RolloutStep(s, groups) for s in (1, 2)], *every)
     assert_equal(first, replayed([RolloutStep(s, plain) for s in (1, 2)], *every))
+
+
+def episodes(scores: list[float], turns: list[int], **more: Any) -> RolloutGroup:
+    return RolloutGroup("p", scores, turns=GroupTurns(turns, **more))
+
+
+def test_turn_estimators_see_the_turns_of_a_dump() -> None:
+    steps = [
+        RolloutStep(1, [episodes([1, 0], [2, 2]), episodes([1, 1], [1, 2])]),
+        RolloutStep(2, [episodes([0, 0], [1, 1])]),
+    ]
+    found = replayed(steps, "turn_return", "grpo", "gigpo", "turn_grpo")
+    assert found.turn_rollouts is not None
+    assert found.turn_rollouts.tolist() == [6, 3]
+    # 1 - 0 and 0 - 1 at both turns of the first group. In the second the returns are equal, and
+    # nobody shares the second turn; the third has no reward.
+    of_turns = found.estimators["turn_return"].by_turn
+    assert of_turns is not None
+    assert of_turns.mean.tolist() == [0, 0]
+    assert of_turns.mean_size.tolist() == pytest.approx([2 / 6, 2 / 3])
+    assert of_turns.zero_groups.tolist() == pytest.approx([2 / 3, 0])
+    # GRPO's ±1 is that of each turn.
+    of_grpo = found.estimators["grpo"].by_turn
+    assert of_grpo is not None
+    assert of_grpo.mean_size.tolist() == pytest.approx([2 / 6, 2 / 3])
+    assert found.lacking == {"gigpo": ["turn_states"], "turn_grpo": ["turn_rewards"]}
+
+
+def test_rewards_and_states_of_turns_are_read_where_all_rollouts_have_them() -> None:
+    told = {"rewards": [[0.5, 0.5], [0.0]], "states": [[1, 2], [1]]}
+    found = replayed([RolloutStep(1, [episodes([1, 0], [2, 1], **told)])], "gigpo", "turn_grpo")
+    assert not found.lacking
+    group = GroupBatch(
+        rewards=torch.tensor([[1.0, 0.0]], dtype=torch.float64),
+        lengths=torch.tensor([[2.0, 1.0]]),
+        turn_of_token=torch.tensor([[[0, 1], [0, -1]]]),
+        turn_rewards=torch.tensor([[[0.5, 0.5], [0.0, 0.0]]]),
+        turn_states=torch.tensor([[[1, 2], [1, 0]]]),
+    )
+    for name in ("gigpo", "turn_grpo"):
+        values = build_estimator(name)(group)[0]
+        of_turns = found.estimators[name].by_turn
+        assert of_turns is not None
+        expected = [float(values[:, 0].mean()), float(values[0, 1])]
+        assert of_turns.mean.tolist() == pytest.approx(expected)
+
+
+def test_rollouts_whose_turns_nobody_knows_have_one_turn() -> None:
+    unknown = RolloutStep(1, [episodes([1, 0], [2, 2]), RolloutGroup("q", [1, 0])])
+    found = replayed([unknown], "turn_return")
+    assert found.turn_rollouts is None
+    assert found.lacking == {"turn_return": ["lengths"]}

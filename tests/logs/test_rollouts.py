@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.logs.rollout_records import INPUTS, RolloutGroup, RolloutNotes, RolloutStep
+from advsweep.logs.rollout_records import (
+    INPUTS,
+    GroupTurns,
+    RolloutGroup,
+    RolloutNotes,
+    RolloutStep,
+)
 from advsweep.logs.rollouts import read_rollouts
 
 
@@ -39,7 +45,9 @@ def test_a_verl_folder_is_read_step_by_step_in_the_order_of_numbers(tmp_path: Pa
         write_lines(tmp_path / f"{step}.jsonl", *rows)
     found = list(read_rollouts(tmp_path))
     assert [step.step for step in found] == [1, 2, 10]
-    assert found[0].groups == [RolloutGroup(prompt=p, rewards=[0.0, 1.0]) for p in "ab"]
+    one = GroupTurns([1, 1])
+    expected = [RolloutGroup(prompt=p, rewards=[0.0, 1.0], turns=one) for p in "ab"]
+    assert found[0].groups == expected
 
 
 PADDING = "pad" + "0123456789abcdef" * 2
@@ -285,3 +293,100 @@ def test_inputs_have_the_names_of_the_batch() -> None:
     other = {"rewards", "mask", "lengths", "truncated", "part_weights"}
     other |= COUNTERS | PER_PART | PER_PROMPT | PER_TOKEN | PER_TURN
     assert set(INPUTS) == GroupBatch.__dataclass_fields__.keys() - other
+
+
+TOOL = "\nuser\n<tool_response>\n4\n</tool_response>\nassistant\n"
+
+
+def chat(*roles: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": "text"} for role in roles]
+
+
+def node(*mask: int) -> dict[str, Any]:
+    return {"mask": list(mask)}
+
+
+def of_prime_rl(*nodes: dict[str, Any]) -> dict[str, Any]:
+    """An episode as prime-rl writes it, with what is read of it."""
+    trace = {"agent": {"name": "solver"}, "nodes": list(nodes), "ok": True}
+    return {
+        "env": {"id": "walk"},
+        "group": {"id": "g"},
+        "run": {"work": {"step": 1}},
+        "task": {"data": {"question": "?"}, "key": "k"},
+        "traces": [{**trace, "rewards": {"solved": {"score": 1.0}}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "turns"),
+    [
+        ([{"prompt": "a", "rewards": [1, 0], "turns": [2, 1]}], GroupTurns([2, 1])),
+        (
+            [{"prompt": "a", "reward": 1, "turn_rewards": [0.5, 0.5]}],
+            GroupTurns([2], rewards=[[0.5, 0.5]]),
+        ),
+        # A line of a group, with the messages of each rollout.
+        (
+            [
+                {
+                    "prompt": "a",
+                    "rewards": [1, 0],
+                    "completions": [chat("assistant", "tool", "assistant"), chat("assistant")],
+                }
+            ],
+            GroupTurns([2, 1]),
+        ),
+        (
+            [{"prompt": "a", "reward": 1, "completion": chat("assistant", "assistant", "user")}],
+            GroupTurns([1]),
+        ),
+        # verl: a text with tools, the last of which nobody has heard; a session of two outputs.
+        ([{**of_verl(1, "a", 1), "output": f"2 + 2{TOOL}It is 4"}], GroupTurns([2])),
+        ([{**of_verl(1, "a", 1), "output": f"2 + 2{TOOL}3 + 1{TOOL}"}], GroupTurns([2])),
+        ([of_verl(1, "a", 1, "a_0_0"), of_verl(1, "a", 1, "a_0_1")], GroupTurns([2])),
+        # prime-rl: two messages of the model, whose masks leave the template out.
+        ([of_prime_rl(node(0, 0), node(0, 1, 1), node(0), node(1))], GroupTurns([2])),
+        # Nothing tells the turns.
+        ([{"prompt": "a", "reward": 1, "completion": "text"}], None),
+    ],
+    ids=["counts", "rewards", "messages", "one", "tools", "cut", "session", "prime-rl", "none"],
+)
+def test_turns_are_read_as_a_dump_tells_them(
+    tmp_path: Path, rows: list[dict[str, Any]], turns: GroupTurns | None
+) -> None:
+    file = write_lines(tmp_path / "1.jsonl", *rows)
+    (step,) = read_rollouts(file)
+    assert step.groups[0].turns == turns
+
+
+def test_states_of_turns_have_the_same_number_in_every_group(tmp_path: Path) -> None:
+    rows = [{"prompt": p, "rewards": [1], "turn_states": [["x", [1, p]]]} for p in "ab"]
+    (step,) = read_rollouts(write_lines(tmp_path / "1.jsonl", *rows))
+    (first,), (second,) = (group.turns.states for group in step.groups if group.turns)
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        {"turns": [2]},
+        {"turns": [2, 0]},
+        {"turns": [2, "1"]},
+        {"turns": [2, 10**9]},
+        {"turns": 2},
+        {"turns": [2, 1], "turn_rewards": [[1, 1], [1, 1]]},
+        {"turn_rewards": [[1, None], [0]]},
+        {"turn_states": [["x"], "y"]},
+    ],
+)
+def test_turns_that_do_not_add_up_are_counted_and_left_out(
+    tmp_path: Path, turns: dict[str, Any]
+) -> None:
+    row = {"step": 1, "prompt": "a", "rewards": [1, 0], **turns}
+    notes = RolloutNotes()
+    (step,) = read_rollouts(write_lines(tmp_path / "1.jsonl", row), notes=notes)
+    assert step.groups[0].turns is None
+    assert step.groups[0].rewards == [1, 0]
+    assert "that do not add up to turns of the rollouts (1)" in notes.message()

@@ -10,9 +10,7 @@ public methods, does not show to the model as tools:
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +20,7 @@ from torch import Tensor
 
 from advsweep.errors import ConfigError, TrainingError
 from advsweep.estimators.turns import number_turns
+from advsweep.state_numbers import number_state
 
 STATE = "turn_state"
 REWARD = "reward_so_far"
@@ -141,14 +140,12 @@ def name_state(environment: Any) -> int:
     """
     state = _read(environment, STATE)
     try:
-        text = json.dumps(state, sort_keys=True)
+        return number_state(state)
     except (TypeError, ValueError) as error:
         raise TrainingError(
             f"{_label(environment)}.{STATE}: expected text, numbers, or lists and mappings of "
             f"these, got {type(state).__name__}: {error}"
         ) from error
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 def _reward_so_far(environment: Any) -> float:

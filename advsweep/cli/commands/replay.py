@@ -40,8 +40,11 @@ NAMES = (
     "largest",
 )
 
+# Those of `TurnStatistics`.
+TURN_NAMES = ("mean", "mean_size", "no_gradient")
+
 # Parts of the rollouts that numbers are of.
-Part = Literal["step", "solve_rate"]
+Part = Literal["step", "solve_rate", "turn"]
 
 EXAMPLES = (
     "advsweep replay rollouts",
@@ -83,8 +86,8 @@ def replay(
         Part | None,
         typer.Option(
             "--by",
-            metavar="step|solve_rate",
-            help="Show the numbers of each step or solve rate (default: of all steps).",
+            metavar="step|solve_rate|turn",
+            help="Show the numbers of each step, solve rate or turn (default: of all steps).",
         ),
     ] = None,
     rewards: Annotated[
@@ -150,6 +153,11 @@ def replay(
         raise ConfigError(
             "--by solve_rate: expected rewards of two values, or --success-at REWARD to say what "
             "a success is"
+        )
+    if by == "turn" and result.turn_rollouts is None:
+        raise ConfigError(
+            "--by turn: expected rollouts of several turns, got rollouts of one turn, or of which "
+            "nothing tells the turns (docs/replay.md)"
         )
     if output is not None:
         _draw(result, by or "step", output, recorded.title)
@@ -221,11 +229,12 @@ def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
 
 
 def _records(result: Replay, by: Part | None) -> list[dict[str, Any]]:
-    """Return a record per estimator, or per estimator and step or solve rate.
+    """Return a record per estimator, or per estimator and step, solve rate or turn.
 
     What was logged comes first, then the estimators, those first that are most like GRPO.
     """
     parts = _parts(result, by)
+    names = _names(by)
     records = []
     for label in sorted(result.estimators, key=lambda label: _order(result, label)):
         replayed = result.estimators[label]
@@ -233,18 +242,27 @@ def _records(result: Replay, by: Part | None) -> list[dict[str, Any]]:
             None: replayed.overall,
             "step": replayed.by_step,
             "solve_rate": replayed.by_rate,
+            "turn": replayed.by_turn,
         }[by]
         assert statistics is not None
         for number, part in enumerate(parts):
             numbers = [float(values[number]) for values in statistics]
-            records.append({"estimator": label, **part, **dict(zip(NAMES, numbers, strict=True))})
+            records.append({"estimator": label, **part, **dict(zip(names, numbers, strict=True))})
     return records
 
 
+def _names(by: Part | None) -> tuple[str, ...]:
+    return TURN_NAMES if by == "turn" else NAMES
+
+
 def _parts(result: Replay, by: Part | None) -> list[dict[str, Any]]:
-    """Return what tells the records of an estimator apart: a step or a solve rate, and groups."""
+    """Return what tells the records of an estimator apart, and how much there is of it."""
     if by is None:
         return [{}]
+    if by == "turn":
+        assert result.turn_rollouts is not None
+        counts = result.turn_rollouts.tolist()
+        return [{"turn": turn, "rollouts": count} for turn, count in enumerate(counts, 1)]
     if by == "step":
         values, groups = result.steps, result.groups
     else:
@@ -315,18 +333,27 @@ def _cell(value: Any) -> str:
 
 
 def _draw(result: Replay, by: Part, output: Path, source: str) -> None:
+    import numpy as np
+
     from advsweep.report.figures.advantages import draw_replay, step_ranges
     from advsweep.report.figures.draw import write
 
     numbers: dict[str, dict[str, list[float]]] = {}
+    names = _names(by)
     for record in _records(result, by):
-        series = numbers.setdefault(record["estimator"], {name: [] for name in NAMES})
-        for name in NAMES:
+        series = numbers.setdefault(record["estimator"], {name: [] for name in names})
+        for name in names:
             series[name].append(record[name])
     if not numbers:
         raise ConfigError(f"{output}: no estimator can be replayed, so there is nothing to draw")
-    x = result.steps if by == "step" else result.rates
-    assert x is not None
+    if by == "turn":
+        assert result.turn_rollouts is not None
+        x = np.arange(1, len(result.turn_rollouts) + 1)
+    elif by == "step":
+        x = result.steps
+    else:
+        assert result.rates is not None
+        x = result.rates
     note = _heading(result)
     if by == "step" and (width := step_ranges(len(result.steps))) > 1:
         note += f"; a point is the mean of {width} steps"

@@ -15,6 +15,8 @@ from advsweep.report.figures.style import COLOURS, MOST_STYLES, RowStyle, choose
 
 # The numbers of a replay, and the title of the panel of each.
 NUMBERS = {
+    "mean": "mean advantage",
+    "mean_size": "mean |A|",
     "no_gradient": "groups without a gradient",
     "m_S": "m_S: mass of successes",
     "m_F": "m_F: mass of failures",
@@ -127,10 +129,10 @@ def draw_replay(
     x: Sequence[float],
     x_label: str,
 ) -> chart.Chart:
-    """Draw a line per estimator over steps or solve rates.
+    """Draw a line per estimator over steps, solve rates or turns.
 
     Args:
-        numbers: by estimator the `NUMBERS`, one for each of `x`.
+        numbers: by estimator some of the `NUMBERS`, one for each of `x`.
 
     Raises:
         ReportError: there are more estimators than lines can be told apart.
@@ -142,7 +144,10 @@ def draw_replay(
         )
     width = step_ranges(len(x))
     panels = []
+    drawn = set().union(*numbers.values())
     for name, title_of in NUMBERS.items():
+        if name not in drawn:
+            continue
         how = "max" if name == "largest" else "mean"
         lines = {
             label: (_ranges(x, width), _ranges(own[name], width, how))
