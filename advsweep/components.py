@@ -215,8 +215,7 @@ def check(component: Component) -> None:
         hint = hints[f.name]
         value = _fit(got, hint)
         if value is _NO_FIT:
-            choices = choices_of(hint)
-            near = _near(f.name, got, choices)
+            near = _near(f.name, got, hint)
             raise ConfigError(f"{f.name}: expected {describe_type(hint)}, got {got!r}{near}")
         object.__setattr__(component, f.name, value)
         opt = option_of(f)
@@ -241,16 +240,36 @@ def _near_key(key: str, fields: Iterable[str], prefix: str) -> str:
     return said if prefix in said or not is_alike else near
 
 
-def _near(name: str, got: Any, choices: Mapping[str, Any]) -> str:
-    """Return what ends the message on a value that does not fit: what may be meant."""
-    said = hint(f"{VALUES}.{name}", got) if isinstance(got, str) else None
-    if said is not None:
-        return f"; {said}"
-    if choices and isinstance(got, str):
-        return f"; {nearest(got, choices)}"
+def _near(name: str, got: Any, expected: Any) -> str:
+    """Return what ends the message on a value that does not fit a type: what may be meant."""
+    if typing.get_origin(expected) is tuple and _fit([got], expected) is not _NO_FIT:
+        return f"; write [{to_plain(got)}]"
     if isinstance(got, float) and got.is_integer():  # 1e3 where an integer is expected
         return f"; write {got:.0f}"
-    return _near_range(name, got) if isinstance(got, str) else ""
+    if not isinstance(got, str):
+        return ""
+    said = hint(f"{VALUES}.{name}", got)
+    if said is not None:
+        return f"; {said}"
+    choices = choices_of(expected)
+    if choices:
+        return f"; {nearest(got, choices)}"
+    return _near_number(got, expected) or _near_range(name, got)
+
+
+# Numbers as they are written elsewhere: 10k and 1.5M.
+_SHORT_NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s?([km])", re.IGNORECASE)
+_THOUSANDS = {"k": 10**3, "m": 10**6}
+
+
+def _near_number(got: str, expected: Any) -> str:
+    """Return how a number with a letter for its thousands is written; empty if it is none."""
+    match = _SHORT_NUMBER.fullmatch(got.strip())
+    if match is None:
+        return ""
+    number = float(match[1]) * _THOUSANDS[match[2].lower()]
+    is_fitting = number.is_integer() and _fit(int(number), expected) is not _NO_FIT
+    return f"; write {number:.0f}" if is_fitting else ""
 
 
 # Ranges of whole numbers as they are written elsewhere: 0:5 and 0..5 and 0-5.

@@ -28,9 +28,15 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advsweep import synonyms
+
+# The most names that a message lists.
+_LISTED = 12
+
+# The likeness of two names, as `difflib` has it, of which one is probably the other mistyped.
+MISTYPED = 0.75
 
 
 class AdvsweepError(ValueError):
@@ -190,25 +196,53 @@ def nearest(name: str, known: Iterable[str], section: str = "") -> str:
         return said
     # A name may be known in general, and missing in the runs at hand.
     known = sorted({*known} - {name})
-    by_fold: dict[str, list[str]] = {}
-    for each in known:
-        by_fold.setdefault(_spelling(each), []).append(each)
-    spelling = _spelling(name)
-    close = by_fold.get(spelling, [])
-    if not close:
-        found = difflib.get_close_matches(spelling, by_fold, n=3, cutoff=0.6)
-        close = [each for key in found for each in by_fold[key]][:3]
+    close = close_names(name, known)
+    listed = synonyms.most_alike(section, name) if section else None
+    if listed is not None and _likeness(name, listed) > _likeness(name, *close):
+        return str(synonyms.hint(section, listed))
+    if not close and len(name) > 1:
+        # A part of a longer name, such as `acr` of `collapse/acr`.
+        longer = [each for each in known if name.lower() in each.lower()]
+        close = sorted(longer, key=lambda each: (len(each), each))[:3]
     if close:
-        return "did you mean " + " or ".join(repr(k) for k in close) + "?"
-    # A part of a longer name, such as `acr` of `collapse/acr`.
-    if len(name) > 1 and (longer := [k for k in known if name.lower() in k.lower()]):
-        longer = sorted(longer, key=lambda k: (len(k), k))[:3]
-        return "did you mean " + " or ".join(repr(k) for k in longer) + "?"
+        return "did you mean " + " or ".join(map(repr, close)) + "?"
+    return _list_known(known, section)
+
+
+def close_names(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
+    """Return the at most three known names that are spelt most like a mistyped one.
+
+    Args:
+        likeness: the least, from 0 to 1 for the same, as `difflib` has it.
+    """
+    by_spelling: dict[str, list[str]] = {}
+    for each in known:
+        by_spelling.setdefault(_spelling(each), []).append(each)
+    spelling = _spelling(name)
+    same = by_spelling.get(spelling)
+    if same is not None:
+        return same
+    found = difflib.get_close_matches(spelling, by_spelling, n=3, cutoff=likeness)
+    return [each for key in found for each in by_spelling[key]][:3]
+
+
+def _likeness(name: str, *others: str) -> float:
+    """Return how much a name is spelt like the most similar of others: 1 for the same."""
+    spelling = _spelling(name)
+    ratios = [difflib.SequenceMatcher(None, _spelling(each), spelling).ratio() for each in others]
+    return max(ratios, default=0.0)
+
+
+def _list_known(known: Sequence[str], section: str) -> str:
+    """Say which names there are; of many, where they are listed."""
     if not known:
         return "there are none"
-    if len(known) <= 12:
+    if len(known) <= _LISTED:
         return "known: " + ", ".join(known)
-    return f"there are {len(known)}: " + ", ".join(known[:12]) + ", ..."
+    listing = synonyms.listing(section) if section else None
+    if listing is not None:
+        return f"there are {len(known)}: {listing}"
+    return f"there are {len(known)}: " + ", ".join(known[:_LISTED]) + ", ..."
 
 
 def _spelling(name: str) -> str:

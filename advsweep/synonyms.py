@@ -5,8 +5,10 @@ The file is read when something was mistyped, so that a correct command does not
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,14 @@ COMMANDS = "commands"
 OPTIONS = "options"
 COLUMNS = "columns"
 WHERE = "where"
+SWEEPS = f"{VALUES}.sweep"
+CUTOFFS = f"{VALUES}.at"
+
+# Where all names of a section are listed.
+LISTINGS = "listings"
+
+# The least likeness of a typed word to one that is listed, as `difflib` has it.
+_ALIKE = 0.85
 
 # What an entry leaves for the words that were typed: `{PATH}` stands as PATH where there are none.
 _PLACE = re.compile(r"\{([^{}]+)\}")
@@ -31,7 +41,8 @@ def find(section: str, typed: str, given: str = "") -> str | None:
 
     Args:
         section: where the word stood: `keys`, `values.estimator`, `commands`, `options.report`, ...
-        typed: the word. Case, leading dashes, and the signs `-` and `_` make no difference.
+        typed: the word. Case, leading dashes, and whether words within it are parted by `-`, `_`
+            or a space make no difference.
         given: the text that takes the places of the entry, such as the words behind a command.
             In the place of a value it is the value itself.
     """
@@ -49,18 +60,29 @@ def hint(section: str, typed: str, given: str = "") -> str | None:
     return say if is_sentence(say) else f"did you mean {say}?"
 
 
+def most_alike(section: str, typed: str) -> str | None:
+    """Return the listed word of a section that a mistyped one is most like; None without one."""
+    words = [word for word in _read().get(section, {}) if "*" not in word]
+    return next(iter(difflib.get_close_matches(fold(typed), words, n=1, cutoff=_ALIKE)), None)
+
+
+def listing(section: str) -> str | None:
+    """Return the command that lists the names of a section; None if none does."""
+    return find(LISTINGS, section)
+
+
 def is_sentence(say: str) -> bool:
     """Whether an entry is a sentence, with what to type in backticks, and not that alone."""
     return "`" in say
 
 
 def fold(text: str) -> str:
-    """Return a text without what differs between spellings of a name: case, dashes, `-` for `_`.
+    """Return a text without what differs between spellings of a name: case, and what parts words.
 
-    >>> fold("--Learning-Rate")
-    'learning_rate'
+    >>> fold("--Learning-Rate"), fold("learning rate")
+    ('learning_rate', 'learning_rate')
     """
-    return text.strip().lstrip("-").lower().replace("-", "_")
+    return re.sub(r"[\s-]", "_", text.strip().lstrip("-").lower())
 
 
 def sections() -> dict[str, dict[str, str]]:
@@ -71,7 +93,9 @@ def sections() -> dict[str, dict[str, str]]:
 def _look_up(section: str, folded: str) -> str | None:
     """Return the entry of a word: that of the whole word or its longest end, then a pattern."""
     entries = _read().get(section, {})
-    candidates = _candidates(folded, is_key=section == KEYS)
+    candidates = [folded]
+    if section == KEYS or (section == COLUMNS and not _is_of_ours(folded, entries)):
+        candidates += _ends(folded)
     for candidate in candidates:
         if candidate in entries:
             return entries[candidate]
@@ -83,16 +107,21 @@ def _look_up(section: str, folded: str) -> str | None:
     return None
 
 
-def _candidates(folded: str, *, is_key: bool) -> list[str]:
-    """Return the names under which a word is looked up.
+def _is_of_ours(metric: str, entries: Mapping[str, str]) -> bool:
+    """Return whether a metric may be one of ours that the runs at hand lack, as `optim/lr`."""
+    head, slash, _ = metric.partition("/")
+    return bool(slash) and any(say.startswith(f"{head}/") for say in entries.values())
 
-    The parts of a dotted key are left out from the left, as `actor.optim.lr` is listed as
-    `optim.lr`; a group with a slash (`hydra/launcher`) is a key as well.
+
+def _ends(name: str) -> list[str]:
+    """Return a name without its first parts, the longest first.
+
+    `actor.optim.lr` is listed as `optim.lr`, and `val/gsm8k/acc` as `acc`; a group with a slash
+    (`hydra/launcher`) is listed with a dot.
     """
-    if not is_key:
-        return [folded]
-    parts = re.split(r"[./]", folded)
-    return [folded, *(".".join(parts[start:]) for start in range(len(parts)))]
+    ends = [name[sign.end() :] for sign in re.finditer(r"[./]", name)]
+    dotted = [each.replace("/", ".") for each in (name, *ends)]
+    return [*ends, *dotted]
 
 
 @functools.cache

@@ -36,6 +36,11 @@ def test_nearest_names() -> None:
     assert nearest("pass@1", ["pass@1", "reward/mean"]) == "known: reward/mean"
     many = [f"name{i:02}" for i in range(20)]
     assert nearest("zzz", many).startswith("there are 20: name00, ")
+    # Where they are listed is said instead of the first ones.
+    assert nearest("zzz", many, "keys").startswith("there are 20: `advsweep keys` lists ")
+    # A word of another tool that is spelt more alike than any name of ours.
+    assert nearest("num_generation", ["generation", "group"], "keys") == "did you mean group_size?"
+    assert nearest("generatoin", ["generation", "group"], "keys") == "did you mean 'generation'?"
 
 
 def test_nouns_follow_their_number() -> None:

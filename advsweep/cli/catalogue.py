@@ -21,6 +21,7 @@ from advsweep.plugins import EXTENSIONS, GROUP_PREFIX, discover, load_extension
 from advsweep.registry import Registry
 from advsweep.report.data.metrics import read_catalogue
 from advsweep.sweep.registry import GROUPS
+from advsweep.synonyms import KEYS
 from advsweep.tasks.rewards import REWARDS
 from advsweep.tasks.verifiers import VERIFIERS
 
@@ -231,7 +232,7 @@ def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Rec
         members = part.names() if name is None else [name]
         return [row for member in members for row in rows_of(part.get(member), {}, group)]
     if group not in groups.registries:
-        hint = nearest(group, [*groups.registries, *PARTS, *OF_SWEEPS])
+        hint = nearest(group, [*groups.registries, *PARTS, *OF_SWEEPS], KEYS)
         raise UnknownNameError(f"{group}: no config group has this name; {hint}")
     members = groups.registries[group].names() if name is None else [groups.member(group, name)]
     rows = []

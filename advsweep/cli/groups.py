@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from advsweep import plugins, synonyms
 from advsweep.cli.commands import BY_NAME, COMMANDS
 from advsweep.cli.output import warn
-from advsweep.errors import UnknownNameError
+from advsweep.errors import UnknownNameError, close_names
 from advsweep.names import YAML_SUFFIXES
 from advsweep.plugins import PluginPoint
 from advsweep.printable import printable_line
@@ -219,7 +219,11 @@ def _unknown_option(error: TyperException) -> str | None:
 
 def _hint_for_command(name: str, rest: Sequence[str]) -> str | None:
     """Return what to type in the place of a command that does not exist; None if nobody knows."""
-    command = synonyms.find(synonyms.COMMANDS, name, shlex.join(rest))
+    words = shlex.join(rest)
+    command = synonyms.find(synonyms.COMMANDS, name, words)
+    if command is None and not close_names(name, BY_NAME):
+        listed = synonyms.most_alike(synonyms.COMMANDS, name)
+        command = None if listed is None else synonyms.find(synonyms.COMMANDS, listed, words)
     if command is not None:
         return command if synonyms.is_sentence(command) else f"did you mean `advsweep {command}`?"
     is_file = name.endswith(YAML_SUFFIXES)
@@ -234,11 +238,24 @@ def _hint_for_command(name: str, rest: Sequence[str]) -> str | None:
 
 def _hint_for_key(option: str, words: Sequence[str]) -> str:
     """Return how a config key is written that was typed as an option: `--seed 3`."""
-    key = synonyms.find(synonyms.KEYS, option) or option.lstrip("-").replace("-", "_")
+    key = synonyms.find(synonyms.KEYS, option)
+    if key is None:
+        key = option.lstrip("-").replace("-", "_")
+        near = _near_key(key)
+        if near is not None:
+            return f"config keys are written without dashes, as steps=200; {near}"
     if synonyms.is_sentence(key):
         return key
     assignment = _assignment(key, _value_of(option, words))
     return f"config keys are written without dashes: {assignment}"
+
+
+def _near_key(key: str) -> str | None:
+    """Return what may be meant by a config key that does not exist; None if it does."""
+    from advsweep.sweep.registry import config_groups
+
+    with config_groups() as groups:
+        return groups.near_key(key)
 
 
 def _assignment(key: str, value: str) -> str:

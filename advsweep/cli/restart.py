@@ -65,6 +65,15 @@ def restart(
     return result.exit_code
 
 
+def stored_names(url: str | None) -> set[str]:
+    """Return the names of the sweeps of a store; none without a store."""
+    try:
+        with open_store(url, create=False) as store:
+            return {sweep.name for sweep in store.sweeps.select()}
+    except NoStoreError:
+        return set()
+
+
 def stored_sweep(words: Sequence[str], url: str | None) -> str | None:
     """Return the stored sweep that the words of `advsweep sweep` name; None if they name none.
 
@@ -73,11 +82,7 @@ def stored_sweep(words: Sequence[str], url: str | None) -> str | None:
     names = [word for word in words if "=" not in word and not word.endswith(YAML_SUFFIXES)]
     if len(names) != 1 or names[0].startswith("~"):
         return None
-    try:
-        with open_store(url, create=False) as store:
-            known = {sweep.name for sweep in store.sweeps.select()}
-    except NoStoreError:
-        return None
+    known = stored_names(url)
     return names[0] if names[0] in known else None
 
 

@@ -19,6 +19,7 @@ from advsweep.store.races import RaceRecord
 from advsweep.store.sanity import find_no_signal, run_list
 from advsweep.store.seeds import UNKNOWN_SEED, show_seed
 from advsweep.store.tuning_records import TunedValue, TuningRecord, ValueState
+from advsweep.synonyms import SWEEPS
 
 # Looks that a table of a race has.
 LOOKS = 4
@@ -78,7 +79,8 @@ def find_targets(
         except NotFoundError as error:
             if key not in names:
                 other = "" if hint is None else f"; {hint(key)}"
-                raise NotFoundError(f"{error}; sweeps: {nearest(key, names)}{other}") from error
+                near = nearest(key, names, SWEEPS)
+                raise NotFoundError(f"{error}; sweeps: {near}{other}") from error
             sweeps.append(key)
             runs |= {each.id: each for each in store.runs.select(sweep=key, newest_first=False)}
             continue

@@ -18,10 +18,13 @@ from typing import Any, Self
 from advsweep.components import Plain, fields_of
 from advsweep.config.hydra_private import hydra_for
 from advsweep.errors import (
+    MISTYPED,
     AdvsweepWarning,
     ConfigError,
     PluginError,
     UnknownNameError,
+    close_names,
+    first_of,
     nearest,
     reason_of,
 )
@@ -207,7 +210,10 @@ class ConfigGroups:
         try:
             document = read_document(path)
         except OSError as error:
-            raise ConfigError(f"{path}: expected a sweep file; {reason_of(error)}") from error
+            near = ""
+            if isinstance(error, FileNotFoundError):
+                near = _near_file(path, self.members("experiment"))
+            raise ConfigError(f"{path}: expected a sweep file; {reason_of(error)}{near}") from error
         node = document.value
         if not isinstance(node, dict):
             line = document.lines.get((), 1)
@@ -285,10 +291,9 @@ class ConfigGroups:
             ConfigError: the message offers the nearest keys.
         """
         head, *rest = key.split(".")
-        if head not in self.names and head not in self._keys:
-            raise UnknownNameError(
-                f"{key}: no config group or key is called '{head}'; {self._hint_for(key, head)}"
-            )
+        near = self.near_key(key)
+        if near is not None:
+            raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {near}")
         if rest and head in PRESET_GROUPS:
             raise ConfigError(
                 f"{key}: {head} sets other groups and has no keys of its own; "
@@ -297,21 +302,46 @@ class ConfigGroups:
         if rest == ["name"]:
             raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
 
-    def _hint_for(self, key: str, head: str) -> str:
-        """Return what may be meant by a key whose first part does not exist."""
+    def near_key(self, key: str) -> str | None:
+        """Return what may be meant by a key whose first part does not exist; None if it does."""
+        head = key.partition(".")[0]
+        if head in self.names or head in self._keys:
+            return None
         said = hint(KEYS, key)
         if said is not None:
             return said
-        meant = [
-            f"{group}.{head}"
-            for group, node in self.compose({}).items()
-            if group in self.registries
-            and isinstance(node, dict)
-            and head in fields_of(self.registries[group].get(node["name"]))
+        inner = self._default_keys()
+        known = {*self.names, *self._keys}
+        if head in inner:
+            return f"did you mean {' or '.join(inner[head])}?"
+        if close_names(head, known, likeness=MISTYPED):
+            return nearest(head, known, KEYS)
+        owners = self._owners_of(head)
+        if owners:
+            some = first_of((f"`{group}={name} {group}.{head}`" for group, name in owners), 2)
+            return f"other components have it: {some}"
+        close = close_names(head, inner, likeness=MISTYPED)
+        if close:
+            return f"did you mean {' or '.join(inner[close[0]])}?"
+        return nearest(head, known, KEYS)
+
+    def _default_keys(self) -> dict[str, list[str]]:
+        """Return the dotted keys of the components of a run without any setting, by last part."""
+        keys: dict[str, list[str]] = {}
+        for group, node in self.compose({}).items():
+            if group in self.registries and isinstance(node, dict):
+                for field in fields_of(self.registries[group].get(node["name"])):
+                    keys.setdefault(field, []).append(f"{group}.{field}")
+        return keys
+
+    def _owners_of(self, key: str) -> list[tuple[str, str]]:
+        """Return the components, by group and name, that have a key of this name."""
+        return [
+            (group, name)
+            for group, registry in self.registries.items()
+            for name in registry.names()
+            if key in fields_of(registry.get(name))
         ]
-        if meant:
-            return f"did you mean {' or '.join(meant)}?"
-        return nearest(head, {*self.names, *self._keys})
 
     def compose(self, choices: Mapping[str, str]) -> Plain:
         """Compose the configuration of a choice of members. Other groups keep their defaults.
@@ -549,3 +579,12 @@ def first_line(error: Exception) -> str:
     cause = error.__cause__ or error
     lines = [*str(error).splitlines(), *str(cause).splitlines()]
     return next((line.strip() for line in lines if line.strip()), type(cause).__name__)
+
+
+def _near_file(path: Path, experiments: Collection[str]) -> str:
+    """Return what ends the message on a missing sweep file: one of ours, or one beside it."""
+    if path.stem in experiments:
+        return f"; did you mean +experiment={path.stem}?"
+    beside = [each.name for suffix in YAML_SUFFIXES for each in path.parent.glob(f"*{suffix}")]
+    near = [str(path.with_name(name)) for name in close_names(path.name, beside)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""

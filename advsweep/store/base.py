@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Connection, select
 
+from advsweep import synonyms
 from advsweep.errors import NotFoundError, nearest
 from advsweep.store.tables import RUNS, SWEEPS
 
@@ -80,7 +81,8 @@ class StorePart:
             names = connection.execute(select(SWEEPS.c.name)).scalars().all()
             where = self._database.location.name
             run = f"; `advsweep show {name}` shows a run" if name.isdecimal() else ""
-            raise NotFoundError(f"no sweep '{name}' in {where}; {nearest(name, names)}{run}")
+            near = nearest(name, names, synonyms.SWEEPS)
+            raise NotFoundError(f"no sweep '{name}' in {where}; {near}{run}")
         return sweep_id
 
     def _require_run(self, connection: Connection, run_id: int) -> None:

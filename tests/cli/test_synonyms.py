@@ -165,6 +165,19 @@ def test_spellings_make_no_difference():
     assert synonyms.find(synonyms.COMMANDS, "compare") == "report SWEEP..."
 
 
+def test_a_letter_that_is_missing_makes_no_difference():
+    words = [word for word in SECTIONS[synonyms.KEYS] if "*" not in word and len(word) > 8]
+    mistyped = {word[:5] + word[6:]: word for word in words}
+    assert all(synonyms.most_alike(synonyms.KEYS, each) is not None for each in mistyped)
+    assert synonyms.most_alike(synonyms.KEYS, "lerning_rate") == "learning_rate"
+    assert synonyms.most_alike(synonyms.KEYS, "zzz") is None
+
+
+def test_a_metric_of_ours_that_runs_lack_is_no_other():
+    assert synonyms.find(synonyms.COLUMNS, "train/global/lr") == "optim/lr@end"
+    assert synonyms.find(synonyms.COLUMNS, "optim/lr") is None
+
+
 def test_correct_commands_do_not_read_the_file(in_process):
     synonyms._read.cache_clear()
     for command in (["--help"], ["ls"], ["status", "two"], ["help", "run"]):
@@ -191,6 +204,7 @@ REFUSED = {
     "run data.max_response_length=512": "generation.max_tokens",
     "run data.nonsense=1": "advsweep keys task=dataset",
     "run --advantage_estimator rloo": "estimator=rloo",
+    "run --temperature 0.5": "generation.temperature or evaluation.temperature",
     "run --n_samples_per_prompt 4": "group_size=4",
     "run --pretrain some/model": "model.path=PATH",
     "run --wandb_project mine": "tracking.project",
@@ -204,6 +218,19 @@ REFUSED = {
     "sweep --n-trials 20": "examples/search_with_optuna.py",
     "sweep seeds=5": "seed=0,1,2",
     "run optimizer.weight-decay=1": "weight_decay",
+    # mistyped
+    "run +lerning_rate=1e-3": "optimizer.lr",
+    "run temperture=0.7": "generation.temperature or evaluation.temperature",
+    "run alpha_max=1": "estimator.alpha_max",
+    "run ++zzz=1": "`advsweep keys` lists",
+    "run grop": "estimator=grpo",
+    "sweep twoo": "`advsweep sweep two`",
+    "sweep demo.yaml": "+experiment=demo",
+    "dashbord": "advsweep serve",
+    "report two --columns zzz": "advsweep list metrics",
+    "plot two --metric zzz": "advsweep list metrics",
+    "keys zzz": "`advsweep keys` lists",
+    "describe zzz": "`advsweep list`",
     "run wandb=offline": "tracking=wandb",
     # values
     "run estimator=Dr.GRPO": "estimator=dr_grpo",
@@ -221,6 +248,8 @@ REFUSED = {
     "sweep seed=2..6": "seed=range(2,7)",
     "sweep seed=2:6": "seed=range(2,6)",
     "run steps=2e1": "write 20",
+    "run steps=1.5k": "write 1500",
+    "run evaluation.k=8": "write [8]",
     "sweep estimator=all": "advsweep list estimators",
     # words without a sign
     "run estimator rloo": "write estimator=rloo",
@@ -262,6 +291,13 @@ REFUSED = {
     "plot two --figure pareto": "--figure frontier",
     "report two --columns accuracy": "pass@1",
     "report two --columns kl": "loss/kl@end",
+    "report two --columns val-core/gsm8k/acc": "pass@1",
+    "report two --columns eval/reward": "reward/mean@end",
+    "plot two --figure curves --metric reward": "did you mean reward/mean?",
+    "report two --at 5": "write steps=5",
+    "report two --at last": "without `--at`",
+    "report estimator=grpo": "--where 'estimator=grpo'",
+    "export two": "--to csv",
     "report two --sort -pass@1": "write pass@1",
     "report two --where pass@1>=0.5": "--columns pass@1 --sort pass@1",
     "report two --where estimator==grpo": "write estimator=grpo",

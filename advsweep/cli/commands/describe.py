@@ -216,7 +216,8 @@ def find_component(groups: ConfigGroups, names: Sequence[str]) -> tuple[str, str
     members = [_names_of(groups, group) for group in in_order]
     every = groups.names.union(*members, *parts.values())
     typed = names[0].partition("=")[0]
-    near = _near(word, kinds={*groups.names, *parts}) or nearest(typed, every)
+    kinds = {*groups.names, *parts}
+    near = _near(text, kinds) or _near(word, kinds) or nearest(typed, every, _WORD)
     raise UnknownNameError(f"nothing is called '{word}'; {near}")
 
 
@@ -281,7 +282,8 @@ def _near(word: str, kinds: Collection[str]) -> str | None:
         return f"`advsweep list {kind}s` lists all, `advsweep keys {kind}` their keys"
     if word.lower() in BY_NAME:
         return f"`advsweep help {word.lower()}` describes the command"
-    for section in (f"{VALUES}.estimator", f"{VALUES}.objective", COLUMNS, KEYS, COMMANDS):
+    values = [f"{VALUES}.{kind}" for kind in kinds]
+    for section in (f"{VALUES}.estimator", f"{VALUES}.objective", COLUMNS, KEYS, COMMANDS, *values):
         said = hint(section, word)
         if said is not None:
             return said

@@ -111,9 +111,11 @@ def export(
     if directory is not None and to not in FORMATS:
         _refuse_other_files(directory)
     if to == "hf":
+        _refuse_sweep(opened, target)
+        run = opened.runs.find(target)
         if directory is None:
             raise ConfigError("DIR: expected a folder for the weights, got none")
-        _export_weights(opened, target, step, directory)
+        _export_weights(opened, run, step, directory)
         return
     runs = find_targets(opened, [target]).runs
     if to in TRACKINGS:
@@ -160,6 +162,19 @@ def _check_options(
         raise ConfigError("--table: expected it with --to csv and without DIR, and DIR otherwise")
 
 
+def _refuse_sweep(store: Store, target: str) -> None:
+    """Refuse a sweep where the weights of a run are meant.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if any(sweep.name == target for sweep in store.sweeps.select()):
+        raise ConfigError(
+            f"expected a run, whose weights are written, got the sweep {target}; `--to csv` and "
+            "`--to parquet` write its tables, `--to wandb` sends it to a tracker"
+        )
+
+
 def _refuse_other_files(directory: Path) -> None:
     """Refuse a folder with files that no export has written.
 
@@ -176,8 +191,7 @@ def _refuse_other_files(directory: Path) -> None:
         )
 
 
-def _export_weights(store: Store, key: str, step: int | None, directory: Path) -> None:
-    record = store.runs.find(key)
+def _export_weights(store: Store, record: RunRecord, step: int | None, directory: Path) -> None:
     run = trained_run(record, store)
     last = record.step if step is None else step
     run.backend.export(run, record.directory, last, directory)

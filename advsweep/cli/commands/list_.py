@@ -64,7 +64,7 @@ def list_(
             rows = [{"list": plural, "used as": uses[of]} for plural, of in sorted(kinds.items())]
             print_listing(rows, output_format)
         elif kind not in uses:
-            near = hint(f"{VALUES}.list", kind) or nearest(f"{kind}s", kinds)
+            near = hint(f"{VALUES}.list", kind) or nearest(f"{kind}s", kinds, f"{VALUES}.list")
             raise UnknownNameError(f"list: there is no list '{what}'; {near}")
         elif kind == "estimator":
             _print_estimators(output_format)

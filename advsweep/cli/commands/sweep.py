@@ -72,7 +72,13 @@ def sweep(
     """
     # The help does without these, which take most of a second to import.
     from advsweep.cli import consent, execution, plans, runs
-    from advsweep.cli.restart import RestartOptions, refuse_options, resume, stored_sweep
+    from advsweep.cli.restart import (
+        RestartOptions,
+        refuse_options,
+        resume,
+        stored_names,
+        stored_sweep,
+    )
     from advsweep.sweep.planning.words import check_words
     from advsweep.sweep.retry_policy import Policy, parse_duration
 
@@ -94,7 +100,7 @@ def sweep(
         with execution.writable_store(store, create=False) as opened:
             code = resume(opened, stored, overrides or (), how)
         raise typer.Exit(code)
-    texts = check_words(overrides)
+    texts = check_words(overrides, lambda: stored_names(store))
     if not texts:
         raise ConfigError(
             "sweep: expected values to sweep over, such as estimator=grpo,fade seed=0,1,2, or a "

@@ -19,7 +19,7 @@ from advsweep.report.data.sources import COSTS, Metric, Source, Total
 from advsweep.report.data.windows import NUMBER, Curve, smoothed, step_at
 from advsweep.store import RunRecord
 from advsweep.store.seeds import seed_order
-from advsweep.synonyms import COLUMNS
+from advsweep.synonyms import COLUMNS, CUTOFFS, hint
 
 AT_CUTOFF = "each run as it was where"
 
@@ -73,10 +73,18 @@ def parse_cutoff(text: str, option: str = AT) -> Cutoff:
     if not _can_be_cutoff(what, value):
         raise ConfigError(
             f"{option}: expected {', '.join(COSTS)}, one of these with =NUMBER, or "
-            f"COLUMN=NUMBER, got {text!r}"
+            f"COLUMN=NUMBER, got {text!r}{_near_cutoff(text)}"
         )
     source = Total(what) if what in COSTS else parse_source(what)
     return Cutoff(what, value, source)
+
+
+def _near_cutoff(text: str) -> str:
+    """Return what ends the message on a text that is no cutoff: what may be meant."""
+    if text.strip().isdecimal():
+        return f"; write steps={text.strip()}"
+    said = hint(CUTOFFS, text)
+    return "" if said is None else f"; {said}"
 
 
 def _parse_value(text: str) -> float:

@@ -313,6 +313,9 @@ class FigureData:
         if not found:
             of_evaluations = ["pass@1", ANSWER_ENTROPY] if self._evaluated.tasks else []
             hint = nearest(name, [*self.metric_names, *of_evaluations], COLUMNS)
+            if what == "metric":
+                # A curve has all steps, and no window of them.
+                hint = hint.replace("@end", "")
             raise NotFoundError(f"no run of {self.name} has a {what} '{name}'; {hint}")
         return found
 

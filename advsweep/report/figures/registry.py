@@ -109,7 +109,20 @@ def collect_figures(
             skipped[name] = str(error)
     if not charts:
         raise ReportError(f"nothing of {data.name} can be drawn: {'; '.join(skipped.values())}")
+    _check_effect(options, skipped)
     return CollectedFigures(charts, skipped)
+
+
+def _check_effect(options: Mapping[str, Any], skipped: Mapping[str, str]) -> None:
+    """Refuse an option that has an effect on missing figures alone, such as an unknown metric.
+
+    Raises:
+        ReportError: there is one; the message says why the first of its figures is missing.
+    """
+    for option in options:
+        affected = [name for name in FIGURES if option in options_of(name)]
+        if skipped.keys() >= set(affected):
+            raise ReportError(skipped[affected[0]])
 
 
 def collect(name: str, data: FigureData, **options: Any) -> Chart:

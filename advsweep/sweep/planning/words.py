@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from advsweep import synonyms
 from advsweep.config.groups import ConfigGroups
-from advsweep.errors import ConfigError
+from advsweep.errors import MISTYPED, ConfigError, close_names
 from advsweep.named_code import parse_word
 from advsweep.names import YAML_SUFFIXES
 from advsweep.sweep.registry import config_groups
 
 
-def check_words(words: Sequence[str] | None) -> list[str]:
+def check_words(
+    words: Sequence[str] | None, stored: Callable[[], Iterable[str]] = tuple
+) -> list[str]:
     """Return the words, overrides and sweep files, of which the last one of a key counts.
+
+    Args:
+        stored: returns the names of stored sweeps; asked only for a word that is neither.
 
     Raises:
         ConfigError: a word is neither, or a key is given twice in a row, as a shell does that
             expands `seed={0,1}`.
     """
     texts = list(words or ())
-    _refuse_loose_words(texts)
+    _refuse_loose_words(texts, stored)
     for (key, equals, before), (other, _, value) in itertools.pairwise(map(_split_word, texts)):
         if equals and key == other and before != value:
             sign = "+" if key == "experiment" else ""
@@ -39,7 +45,7 @@ def _split_word(text: str) -> tuple[str, str, str]:
     return text.lstrip("+").partition("=")
 
 
-def _refuse_loose_words(texts: Sequence[str]) -> None:
+def _refuse_loose_words(texts: Sequence[str], stored: Callable[[], Iterable[str]]) -> None:
     """Refuse words that are neither an override nor a sweep file.
 
     Raises:
@@ -51,11 +57,14 @@ def _refuse_loose_words(texts: Sequence[str]) -> None:
             continue
         before, after = texts[:place], texts[place + 1 :]
         with config_groups() as groups:
-            remedy = _remedy(groups, text, before, after)
+            remedy = _remedy(groups, text, before, after) or _near(groups, text, stored())
         raise ConfigError(f"{text}: expected KEY=VALUE; {remedy}")
 
 
-def _remedy(groups: ConfigGroups, text: str, before: Sequence[str], after: Sequence[str]) -> str:
+def _remedy(
+    groups: ConfigGroups, text: str, before: Sequence[str], after: Sequence[str]
+) -> str | None:
+    """Say how a word is written that is a key, or a name of ours or of another tool."""
     key, colon, value = text.partition(":")
     if colon and not value.startswith("/"):
         return _written(key, value or "".join(after[:1]) or "VALUE")
@@ -87,7 +96,7 @@ def _written(key: str, value: str) -> str:
     return f"write {ours}" if "=" in ours else f"write {ours}={value}"
 
 
-def _remedy_for_name(groups: ConfigGroups, text: str) -> str:
+def _remedy_for_name(groups: ConfigGroups, text: str) -> str | None:
     """Say what a name is of: `grpo` of an estimator, and so `estimator=grpo`."""
     if parse_word(text) is not None:
         return f"did you mean estimator={text}?"
@@ -103,6 +112,21 @@ def _remedy_for_name(groups: ConfigGroups, text: str) -> str:
         said = synonyms.hint(f"{synonyms.VALUES}.{group}", text)
         if said is not None:
             return said
+    return None
+
+
+def _near(groups: ConfigGroups, text: str, stored: Iterable[str]) -> str:
+    """Say which stored sweep, sweep file or name of a component is spelt like a word."""
+    # The later one of several with a name is meant.
+    in_order = (*sorted(groups.names), "method", "estimator")
+    near = {name: f"{group}={name}" for group in in_order for name in groups.members(group)}
+    near |= {name: f"`advsweep sweep +experiment={name}`" for name in groups.members("experiment")}
+    for suffix in YAML_SUFFIXES:
+        near |= {each.stem: f"`advsweep sweep {each.name}`" for each in Path().glob(f"*{suffix}")}
+    near |= {name: f"`advsweep sweep {name}`, which is stored" for name in stored}
+    close = close_names(text, near, likeness=MISTYPED)
+    if close:
+        return f"did you mean {near[close[0]]}?"
     return (
         "got no '=', as in estimator=fade or seed=0,1,2, without spaces; `advsweep keys` lists "
         "the keys, `advsweep list` the names"
