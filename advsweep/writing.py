@@ -316,20 +316,24 @@ def _latex_table(table: Table) -> list[str]:
     for i, section in enumerate(table.sections):
         body += [r"  \midrule"] if i else []
         for line in section:
-            cells = [*map(latex_text, line.names), *map(_latex_entry, line.entries)]
-            # LaTeX reads a bracket at the start of a line as an option of the \\ before it.
-            first = f"{{}}{cells[0]}" if cells[0].startswith(("[", "*")) else cells[0]
-            body.append(f"  {' & '.join([first, *cells[1:]])} \\\\")
+            body.append(_latex_row(*map(latex_text, line.names), *map(_latex_entry, line.entries)))
     return [
         *([f"% {table.title}"] if table.title else []),
         rf"\begin{{tabular}}{{{'l' * left + 'r' * (table.numbers + len(table.columns))}}}",
         r"  \toprule",
-        f"  {' & '.join(map(_latex_heading, header))} \\\\",
+        _latex_row(*map(_latex_heading, header)),
         r"  \midrule",
         *body,
         r"  \bottomrule",
         r"\end{tabular}",
     ]
+
+
+def _latex_row(*cells: str) -> str:
+    row = " & ".join(cells)
+    # LaTeX takes a bracket at the start of a line for an option of the command before it.
+    guard = "{}" if row.lstrip().startswith(("[", "*")) else ""
+    return f"  {guard}{row} \\\\"
 
 
 def latex_text(text: str) -> str:

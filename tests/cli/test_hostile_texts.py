@@ -34,6 +34,7 @@ from advsweep.store import (
 )
 from advsweep.store.tables import SWEEPS
 from tests.cli.conftest import commands
+from tests.report.latex_tables import check_latex_tables
 
 pytestmark = pytest.mark.security
 
@@ -266,6 +267,7 @@ def check_markdown(text: str) -> None:
 
 
 def check_latex(text: str) -> None:
+    assert check_latex_tables(text)
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     assert lines
     for line in lines:

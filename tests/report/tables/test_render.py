@@ -19,6 +19,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.report.data.columns import parse_column
@@ -27,7 +29,19 @@ from advsweep.report.tables.render import lay_out, render
 from advsweep.report.tables.request import ReportRequest
 from advsweep.report.tables.types import Report
 from advsweep.store import Status
-from advsweep.writing import FORMATS, latex_text, show_interval, write_table
+from advsweep.writing import (
+    FORMATS,
+    Document,
+    Entry,
+    Line,
+    Mark,
+    Table,
+    latex_text,
+    show_interval,
+    write,
+    write_table,
+)
+from tests.report.latex_tables import check_latex_tables
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -59,6 +73,7 @@ def test_markdown(report):
 
 def test_latex(report):
     assert render(report, "latex") == _golden("demo.tex")
+    assert check_latex_tables(_golden("demo.tex")) == 1 + 4 + 1 + 2 + 1 + 1
 
 
 def _close(a: object, b: object) -> bool:
@@ -164,6 +179,32 @@ def test_notes_missing_values(lab, constant):
 )
 def test_latex_escapes_commands(text, escaped):
     assert latex_text(text) == escaped
+
+
+TEXTS = st.text(st.sampled_from("aZ0.-+ &%$#_{}\\\\~^<>[]*|–±†Δ\n\x1b\"'"), max_size=12)
+ENTRIES = st.builds(
+    Entry,
+    text=TEXTS,
+    half_width=st.sampled_from(["", "0.25"]),
+    mark=st.sampled_from([None, *Mark]),
+    aside=TEXTS,
+)
+
+
+@given(st.data())
+def test_any_text_stays_in_its_cell_of_latex(data):
+    names = data.draw(st.lists(TEXTS, min_size=1, max_size=3))
+    columns = data.draw(st.lists(TEXTS, max_size=3))
+    line = st.builds(
+        Line,
+        names=st.tuples(*[TEXTS] * len(names)),
+        entries=st.tuples(*[ENTRIES] * len(columns)),
+    )
+    lines = data.draw(st.lists(line, min_size=1, max_size=3))
+    table = Table(tuple(names), tuple(columns), (tuple(lines),), title=data.draw(TEXTS))
+    notes = tuple(data.draw(st.lists(TEXTS, max_size=2)))
+    text = write(Document((table, table), notes, notes, notes), "latex")
+    assert check_latex_tables(text) == 2 * (1 + len(lines))
 
 
 def test_markdown_escapes_columns(lab):
