@@ -199,7 +199,10 @@ def nearest(name: str, known: Iterable[str], section: str = "") -> str:
     close = close_names(name, known)
     listed = synonyms.most_alike(section, name) if section else None
     if listed is not None and _likeness(name, listed) > _likeness(name, *close):
-        return str(synonyms.hint(section, listed))
+        said = str(synonyms.hint(section, listed))
+        # Both may mean the same, as `group` does that stands for `grpo`.
+        if not close or close[0] not in said:
+            return said
     if not close and len(name) > 1:
         # A part of a longer name, such as `acr` of `collapse/acr`.
         longer = [each for each in known if name.lower() in each.lower()]
