@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from torch import Tensor
+import torch
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
@@ -92,7 +92,7 @@ class ByTurn(Wrapper):
             value = getattr(batch, field.name)
             if field.name in PER_TOKEN | PER_TURN:
                 inputs[field.name] = None
-            elif isinstance(value, Tensor):
+            elif isinstance(value, torch.Tensor):
                 of_rows = value[table.prompts]
                 is_per_rollout = field.name not in PER_PROMPT and value.ndim > 1
                 inputs[field.name] = of_rows[:, table.rollouts] if is_per_rollout else of_rows
