@@ -354,6 +354,18 @@ def test_last_turns_without_a_value_get_0() -> None:
     assert of_turns(EPISODES, computed.values) == pytest.approx([0.5, 0, -0.25, -0.5, 0])
 
 
+def test_short_episodes_may_lack_the_values_of_their_last_turns_too() -> None:
+    batch = random_episodes(0)
+    assert batch.turn_values is not None
+    values = batch.turn_values.clone()
+    values[..., 1:] = NAN
+    computed = build_estimator("vine").compute(dataclasses.replace(batch, turn_values=values))
+    assert computed.keep.all()
+    # V of the second turn is the return from there: R - V is left to the first.
+    expected = [0 if row["turn"] else row["whole"] - row["values"][0] for row in turn_rows(batch)]
+    assert of_turns(batch, computed.values) == pytest.approx(expected)
+
+
 # Bad input
 
 

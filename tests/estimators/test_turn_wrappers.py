@@ -110,8 +110,9 @@ def test_lengths_and_names_of_prompts_are_those_of_turns() -> None:
     # `opo` weighs by lengths: those of a turn's tokens.
     found = of_turns(batch, build_estimator("by_turn", base="opo")(batch))
     rows = turn_rows(batch)
-    places = [i for i, row in enumerate(rows) if (row["prompt"], row["turn"]) == (0, 1)]
-    tokens = [(batch.turn_of_token[0, rows[i]["rollout"]] == 1).sum().item() for i in places]
+    places = [i for i, row in enumerate(rows) if (row["prompt"], row["turn"]) == (2, 1)]
+    tokens = [(batch.turn_of_token[2, rows[i]["rollout"]] == 1).sum().item() for i in places]
+    assert tokens == [2, 1, 2, 1]
     returns = [sum(rows[i]["rewards"][1:]) for i in places]
     baseline = sum(n * g for n, g in zip(tokens, returns, strict=True)) / sum(tokens)
     assert [found[i] for i in places] == pytest.approx([g - baseline for g in returns])
