@@ -207,7 +207,8 @@ class RowEstimator:
             of 1.
 
     Raises:
-        ConfigError: the estimator needs an input that the framework does not hand over.
+        ConfigError: the estimator needs an input that the framework does not hand over, or gives
+            tokens advantages of their own.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
@@ -224,6 +225,11 @@ class RowEstimator:
                 f"estimator '{estimator.name}' needs {', '.join(missing)}, which {self.framework} "
                 f"does not hand over; expected one that needs no more than "
                 f"{', '.join(sorted(self.provides)) or 'rewards'}"
+            )
+        if estimator.per_token:
+            raise ConfigError(
+                f"estimator '{estimator.name}' gives tokens or turns advantages of their own, and "
+                f"{self.framework} takes one per rollout; expected another estimator"
             )
 
     def advantages(

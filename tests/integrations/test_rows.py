@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -120,6 +121,13 @@ def test_inputs_that_are_not_given_are_refused_at_once() -> None:
         SkyrlAdvantages("entropy_shaped")
     with pytest.raises(ConfigError, match="expected one that needs no more than rewards"):
         SwiftAdvantages("t2t")
+
+
+@pytest.mark.parametrize("spec", ["turn_return", {"name": "reinforce_pp", "gamma": 0.9}])
+def test_advantages_of_tokens_and_turns_are_refused_at_once(spec: Any) -> None:
+    # Their axis could fit that of groups or rollouts, and rows would get those of others.
+    with pytest.raises(ConfigError, match="SkyRL takes one per rollout"):
+        SkyrlAdvantages(spec)
 
 
 def test_names_of_prompts_do_not_depend_on_the_order_of_keys() -> None:
