@@ -15,16 +15,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if skips_slow and collection_path.name.startswith("test_trl") else None
 
 
-def save_policy(folder: Path, words: list[str], **chat: Any) -> Path:
-    """Write a folder that transformers loads: a Qwen2 of one random layer over these words.
+def save_policy(folder: Path, words: list[str], kind: str = "Qwen2", **chat: Any) -> Path:
+    """Write a folder that transformers loads: a model of one random layer over these words.
 
     Args:
+        kind: of the model; AutoTokenizer makes a tokenizer of Qwen2's of that of a Qwen2.
         chat: how the tokenizer writes and reads conversations.
     """
     pytest.importorskip("trl")
     import torch
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
     words = ["[PAD]", "[EOS]", "[UNK]", *words]
     tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
@@ -34,8 +36,9 @@ def save_policy(folder: Path, words: list[str], **chat: Any) -> Path:
     torch.manual_seed(0)
     size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = Qwen2Config(vocab_size=len(words), pad_token_id=0, eos_token_id=1, **size, **heads)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    of_kind = getattr(transformers, f"{kind}Config")
+    config = of_kind(vocab_size=len(words), pad_token_id=0, eos_token_id=1, **size, **heads)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
     return folder
 
 
@@ -76,7 +79,7 @@ def agent_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that talks to tools: as random as it is, it often calls one."""
     words = ["user", "assistant", "tool", *"abcdefghijkl"]
     chat = {"chat_template": _CHAT_TEMPLATE, "response_template": _RESPONSE_TEMPLATE}
-    return save_policy(tmp_path_factory.mktemp("agent"), words, **chat)
+    return save_policy(tmp_path_factory.mktemp("agent"), words, "Llama", **chat)
 
 
 MakeTrainer = Callable[..., Any]

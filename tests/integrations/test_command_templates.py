@@ -104,6 +104,22 @@ def test_a_script_with_trl_is_swept_killed_and_resumed(
     assert "dr_grpo" in capsys.readouterr().out
 
 
+def test_an_environment_in_a_script_with_trl_is_swept(agent_folder: Path, store: Store) -> None:
+    overrides = [
+        *("backend=command", "backend.template=trl_script", "estimator=gigpo"),
+        f"backend.parameters.script={EXAMPLES / 'trl_agent' / 'train.py'}",
+        f"backend.parameters.model={agent_folder}",
+        *("steps=2", "group_size=4", "prompts_per_step=4", "executor=debug"),
+    ]
+    done = execute(make_plan(overrides), store, jobs=1, policy=Policy(retries=0))
+    assert done.exit_code == 0
+    (record,) = store.runs.select()
+    assert list(curve(store, record.id, "reward/mean")) == [1, 2]
+    # Every walk begins in the room of its prompt, so that first turns have company.
+    shares = curve(store, record.id, "estimator/company")
+    assert all(0 < share <= 1 for share in shares.values())
+
+
 # torchrun
 
 

@@ -97,10 +97,6 @@ class Keeper(EstimatorGRPOTrainer):
 def make_agent(agent_folder: Path, tmp_path: Path) -> Callable[..., Any]:
     """`make_agent(cls, environment, arguments, **settings)`: a trainer of two prompts."""
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerFast
-
-    # AutoTokenizer would make Qwen2's of it, which knows no words.
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(agent_folder)
 
     def make(cls: type, environment: Any, arguments: dict[str, Any], **settings: Any) -> Any:
         given = {
@@ -126,7 +122,6 @@ def make_agent(agent_folder: Path, tmp_path: Path) -> Callable[..., Any]:
             args=trl.GRPOConfig(**given),
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             model=str(agent_folder),
-            processing_class=tokenizer,
             environment_factory=environment,
             **arguments,
         )

@@ -78,7 +78,12 @@ class Command(Backend):
 
     name: ClassVar[str] = "command"
     external: ClassVar[bool] = True
-    provides: ClassVar[frozenset[str]] = BATCH_FIELDS
+    # Of turns nobody knows what a program hands over: the plug-ins of TRL and verl refuse by name.
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS | {
+        "turn_of_token",
+        "turn_rewards",
+        "turn_states",
+    }
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
 
     template: str = option(
