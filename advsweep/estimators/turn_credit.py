@@ -136,6 +136,7 @@ class TurnGRPO(TurnEstimator):
     name: ClassVar[str] = "turn_grpo"
     per_group: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = TurnEstimator.needs | {"turn_rewards"}
+    uses: ClassVar[frozenset[str]] = TurnEstimator.uses - {"turn_rewards"}
 
     lam: float = option(1.0, ge=0, lt=math.inf, help="λ: weight of the advantages of turn rewards")
     std: Std = option(Std.SAMPLE, help="standard deviation over n or n-1")

@@ -247,6 +247,39 @@ def test_two_turns_of_mt_grpo_are_the_released_code(seed: int, lam: float) -> No
     assert found == pytest.approx(multi_turn_agent(turn_rows(batch), lam=lam), rel=1e-9, abs=1e-9)
 
 
+# Identities that their docstrings state
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("spec", "preset"),
+    [
+        ({"name": "turn_grpo"}, "trl"),
+        ({"name": "multi_step_grpo"}, "verl"),
+        ({"name": "gigpo", "omega": 0.0, "count": "episodes"}, "verl"),
+    ],
+)
+def test_without_rewards_of_turns_it_is_grpo(spec: dict[str, Any], preset: str, seed: int) -> None:
+    batch = random_episodes(seed)
+    assert batch.turn_rewards is not None
+    assert batch.turn_of_token is not None
+    batch = dataclasses.replace(batch, turn_rewards=torch.zeros_like(batch.turn_rewards))
+    whole = build_estimator("grpo", preset=preset)(batch)[..., None].where(
+        batch.turn_of_token >= 0, 0.0
+    )
+    torch.testing.assert_close(build_estimator(spec)(batch), whole, rtol=1e-9, atol=1e-9)
+
+
+def test_gigpo_of_single_turns_before_one_state_is_twice_grpo() -> None:
+    batch = random_episodes(0, most_turns=1)
+    assert batch.turn_states is not None
+    batch = dataclasses.replace(batch, turn_states=torch.zeros_like(batch.turn_states))
+    rewards = build_estimator("grpo", std="sample", eps=1e-6)(batch)
+    found = build_estimator("gigpo")(batch)
+    expected = 2 * rewards[..., None].where(found != 0, 0.0)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
 # Conventions
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.estimators import build_estimator
+from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.estimators.fade import FADE
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -56,6 +56,16 @@ def test_a_loop_of_ones_own_learns_and_goes_on() -> None:
     resumed = executed(resume, build_estimator=build_estimator, checkpoint=checkpoint)["estimator"]
     assert isinstance(resumed, FADE)
     assert resumed.state_dict() == done["estimator"].state_dict() == checkpoint["estimator"]
+
+
+def test_turns_have_advantages_of_their_own() -> None:
+    (code,) = blocks("One advantage per turn")
+    values = executed(code, torch=torch, GroupBatch=GroupBatch, build_estimator=build_estimator)[
+        "advantages"
+    ]
+    # Less the mean of the others: of 1, 0, 0 at the first turn, of 1 and 0 at the second.
+    expected = [[[1, 0, 1, 1], [-0.5, 0, 0, 0], [-0.5, 0, -1, 0]]]
+    torch.testing.assert_close(values, torch.tensor(expected))
 
 
 # Inside TRL
