@@ -590,8 +590,8 @@ def step_rollouts(
         levels=source.levels,
         prompts=first.prompts_per_step,
         references=source.references,
-        turns=collected.turns,
-        last_turn=collected.last_turn,
+        attempts=collected.attempts,
+        last_attempt=collected.last_attempt,
         graded=not all(run.task.is_binary for run in runs),
     )
 

@@ -96,8 +96,8 @@ class Collected:
         greedy_rewards: reward of a greedy rollout of each prompt, if the policy provides them.
         solve_rates: share of correct ones among the rollouts that are trained on, if these are
             some of a group's.
-        turns: the turn of each group drawn, counted from 1, if prompts may come in several.
-        last_turn: the turn after which no prompt comes again.
+        attempts: which attempt at its prompt each group drawn is, from 1, if there may be several.
+        last_attempt: the attempt after which no prompt comes again.
         rollouts: numbers of the rollouts of each group that are trained on, from 0 in the order of
             drawing; None for all.
     """
@@ -106,8 +106,8 @@ class Collected:
     ref_rewards: Float[Tensor, "groups rollouts"] | None = None
     greedy_rewards: Float[Tensor, " groups"] | None = None
     solve_rates: Float[Tensor, " groups"] | None = None
-    turns: Int[Tensor, " drawn"] | None = None
-    last_turn: int = 1
+    attempts: Int[Tensor, " drawn"] | None = None
+    last_attempt: int = 1
     rollouts: Int[Tensor, "groups trained"] | None = None
 
     @property

@@ -158,7 +158,7 @@ class Greedy(RolloutPolicy):
         return Collected(groups, greedy_rewards=judged.nan_to_num())
 
 
-# The event in a prompt's group that starts its next turn, of chance q, q^G or 1 - p^G.
+# The event in a prompt's group that starts its next attempt, of chance q, q^G or 1 - p^G.
 RetryIf = Literal["first", "all", "any"]
 
 
@@ -166,44 +166,46 @@ RetryIf = Literal["first", "all", "any"]
 class Retry(RolloutPolicy):
     """Draws the step's number of groups, and new groups for the prompts that failed.
 
-    A turn is a group of G new rollouts of the same prompt; nothing of the turn before enters the
-    prompt. A step trains on the groups of all turns, and each group has statistics of its own.
-    A prompt of solve rate p, q = 1 - p, reaches turn t with chance ρₜ = cᵗ⁻¹. By `retry_if`, c is
+    An attempt is a group of G new rollouts of the same prompt; nothing of the attempt before enters
+    the prompt. FADE calls an attempt a turn, and so do the option `turns` and the metrics
+    (`mass/success/turn_2`); the turns of an episode are another thing. A step trains on the groups
+    of all attempts, and each group has statistics of its own. A prompt of solve rate p, q = 1 - p,
+    reaches attempt t with chance ρₜ = cᵗ⁻¹. By `retry_if`, c is
 
         first   q        the first rollout of the group failed
         all     q^G      every rollout failed
         any     1 - p^G  some rollout failed
 
-    so that turn t adds the masses ρₜ m_S and ρₜ m_F, where m_S and m_F are those of one group. With
-    `first`, `dr_grpo` and large groups the second turn adds p q², which is the mass of
-    `power_alpha` with α = 2, and turn t adds that of α = t. A rollout that could not be scored is
-    left out; a group of such rollouts alone counts as failed.
+    so that attempt t adds the masses ρₜ m_S and ρₜ m_F, where m_S and m_F are those of one group.
+    With `first`, `dr_grpo` and large groups the second attempt adds p q², which is the mass of
+    `power_alpha` with α = 2, and attempt t adds that of α = t. A rollout that could not be scored
+    is left out; a group of such rollouts alone counts as failed.
 
     Source: FADE (arXiv:2607.01490), Eq. 15-16 and sec. 9.2.
 
     Departures: the paper fires the second turn "for prompts that failed, with probability q",
     which one rollout decides and not a group; `first` has that chance, and `all` and `any` are
-    ours. The loss is a mean over the rollouts of all turns, where the paper adds up turns.
+    ours. The loss is a mean over the rollouts of all attempts, where the paper adds them up.
     """
 
     name: ClassVar[str] = "retry"
     revision: ClassVar[int] = 2  # in 1, groups were judged by their rewards alone
     draws_again: ClassVar[bool] = True
 
-    turns: int = option(2, ge=1, help="turns of a prompt at most, the first included")
+    turns: int = option(2, ge=1, help="attempts at a prompt at most, the first included")
     retry_if: RetryIf = option(
-        "first", help="the next turn comes if the first, all or any rollouts failed"
+        "first", help="the next attempt comes if the first, all or any rollouts failed"
     )
     success: float = option(1.0, help="with on=reward: rewards from this on are no failures")
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
         judged = self.judged(source.draw(prompts), source.verdicts)
-        # The groups of the last turn, and the prompt and the turn of every group.
+        # The groups of the last attempt, and the prompt and the attempt of every group.
         last = torch.arange(len(judged))
         owners = [last]
-        turns = [torch.ones_like(last)]
+        attempts = [torch.ones_like(last)]
         current = last
-        for turn in range(2, self.turns + 1):
+        for attempt in range(2, self.turns + 1):
             failed = self._failed(judged)
             current = current[failed]
             last = last[failed]
@@ -213,10 +215,10 @@ class Retry(RolloutPolicy):
             current = sum(map(len, owners)) + torch.arange(len(current))
             judged = self.judged(rewards, source.verdicts[current])
             owners.append(last)
-            turns.append(torch.full_like(last, turn))
-        # The turns of a prompt stand together, so that minibatches are of all turns alike.
+            attempts.append(torch.full_like(last, attempt))
+        # The attempts at a prompt stand together, so that minibatches are of all attempts alike.
         order = torch.cat(owners).argsort(stable=True)
-        return Collected(order, turns=torch.cat(turns), last_turn=self.turns)
+        return Collected(order, attempts=torch.cat(attempts), last_attempt=self.turns)
 
     def _failed(self, rewards: Float[Tensor, "groups rollouts"]) -> Bool[Tensor, " groups"]:
         scored = ~rewards.isnan()

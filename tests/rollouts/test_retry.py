@@ -36,19 +36,19 @@ def test_which_prompts_come_again(script: Any, retry_if: str, again: list[int]) 
     source = script(ROWS, again=[[1.0, 1.0]])
     collected = build(retry_if=retry_if).collect(source, 4)
     assert source.repeated == [again]
-    assert collected.turns is not None
-    assert collected.turns.tolist() == [1] * 4 + [2] * len(again)
-    assert collected.last_turn == 2
+    assert collected.attempts is not None
+    assert collected.attempts.tolist() == [1] * 4 + [2] * len(again)
+    assert collected.last_attempt == 2
 
 
-def test_turns_of_a_prompt_stand_together_up_to_the_last(script: Any) -> None:
-    # Turn 2 of prompts 0 and 2 are groups 4 and 5; prompt 2 fails again: group 6.
+def test_attempts_at_a_prompt_stand_together_up_to_the_last(script: Any) -> None:
+    # The second attempts at prompts 0 and 2 are groups 4 and 5; prompt 2 fails again: group 6.
     source = script(ROWS, again=[[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     collected = build(turns=3).collect(source, 4)
     assert source.repeated == [[0, 2], [5]]
     assert collected.groups.tolist() == [0, 4, 1, 2, 5, 6, 3]
-    assert collected.turns is not None
-    assert collected.turns.tolist() == [1, 1, 1, 1, 2, 2, 3]
+    assert collected.attempts is not None
+    assert collected.attempts.tolist() == [1, 1, 1, 1, 2, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_graded_rewards_fail_below_a_threshold(script: Any) -> None:
         assert source.repeated == again
 
 
-def test_a_turn_that_nobody_reaches_has_no_mass(script: Any) -> None:
+def test_an_attempt_that_nobody_reaches_has_no_mass(script: Any) -> None:
     source = script([[1.0, 0.0]])
     collected = build(turns=2).collect(source, 3)
     batch = GroupBatch(rewards=torch.tensor([[1.0, 0.0]] * 3))
     advantages = build_estimator("dr_grpo").compute(batch)
-    found = rollout_metrics(batch, advantages, turns=collected.turns, last_turn=2)
+    found = rollout_metrics(batch, advantages, attempts=collected.attempts, last_attempt=2)
     assert found["retry/reached/turn_2"] == found["mass/success/turn_2"] == 0
     assert found["mass/success/turn_1"] == found["mass/success"] == 0.25
