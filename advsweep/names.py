@@ -14,6 +14,14 @@ ACR = "collapse/acr"
 ACR_AFTER = "collapse/acr_after"
 ALL_WRONG = "collapse/all_wrong"
 
+# Turns of episodes, and the credit that an estimator gives them
+TURN_COUNT = "turns/mean"
+TURNS_COLLAPSED = "turns/collapsed"
+TURNS_COMPANY = "turns/company"
+CREDIT_ERROR = "credit/error"
+CREDIT_CORRELATION = "credit/correlation"
+CREDIT_SHARE = "credit/share"
+
 # Environment variable of a worker: the whole GPUs of its run, or 1 for a share of one
 GPUS_VARIABLE = "ADVSWEEP_GPUS"
 

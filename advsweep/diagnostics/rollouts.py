@@ -21,6 +21,7 @@ from advsweep.diagnostics.group_statistics import (
     ratio,
 )
 from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
+from advsweep.diagnostics.turns import credit_metrics, turn_metrics
 from advsweep.names import (
     ACR_AFTER,
     REWARD_MEAN,
@@ -72,9 +73,9 @@ class StepRollouts:
         levels: difficulty level of each drawn group.
         prompts: the target number of groups of each run's step; by default the number drawn.
         references: number of further rollouts of each run: of a reference model, or greedy.
-        turns: for a single run, the turn of each drawn group, counted from 1, if prompts come in
-            several.
-        last_turn: the turn after which no prompt comes again.
+        attempts: for a single run, which attempt at its prompt each drawn group is, from 1, if
+            there are several.
+        last_attempt: the attempt after which no prompt comes again.
         graded: whether rewards may be other than 0 and 1; by default, for each run, whether some
             of these are.
     """
@@ -88,8 +89,8 @@ class StepRollouts:
     levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None
     prompts: int | None = None
     references: int = 0
-    turns: Int[Tensor, " prompts"] | None = None
-    last_turn: int = 1
+    attempts: Int[Tensor, " prompts"] | None = None
+    last_attempt: int = 1
     graded: bool | None = None
 
 
@@ -129,13 +130,14 @@ def stacked_rollout_metrics(
     Each run's numbers do not depend on the other runs, to the bit.
 
     Rewards, collapse and entropies cover every drawn group, so that they describe the model and
-    the problems independently of the rollout policy; where prompts come in several turns, every
-    group of the first turn. Advantages and masses cover the groups trained on; of an advantage per
-    token, they take each rollout's means of A and of |A| over its tokens. Masked rollouts enter no
-    statistic. `reward/std` is the mean over groups of the population standard deviation within a
-    group, by which estimators divide, and not the spread over the whole batch. `entropy/*` are
-    means over rollouts of each rollout's mean per token, if the batch has entropies. Metrics are
-    NaN if nothing could be scored.
+    the problems independently of the rollout policy; where prompts come in several attempts, every
+    group of the first. Advantages and masses cover the groups trained on; of an advantage per
+    token, they take each rollout's means of A and of |A| over its tokens. Of episodes with turns,
+    collapse and masses are those of whole rollouts. Masked rollouts enter no statistic.
+    `reward/std` is the mean over groups of the population standard deviation within a group, by
+    which estimators divide, and not the spread over the whole batch. `entropy/*` are means over
+    rollouts of each rollout's mean per token, if the batch has entropies. Metrics are NaN if
+    nothing could be scored.
 
     Args:
         infos: the numbers that each run's estimator logs; one entry per run.
@@ -156,16 +158,18 @@ def stacked_rollout_metrics(
         step trains on any group also `collapse/acr_after`, `advantage/*`, `mass/*`, `weight/*`
         and the terms of the predicted entropy change, `entropy/drift` and `entropy/covariance`;
         and the estimator's own metrics as `estimator/*`. `mass/sign_ratio` and `weight/*` are
-        absent where they are undefined. With turns also, for every turn T, the share of prompts
-        that reach it, `retry/reached/turn_T`, and its masses per rollout of the first turn,
-        `mass/success/turn_T` and `mass/failure/turn_T` (FADE, Eq. 16).
+        absent where they are undefined. With attempts also, for every attempt T, which FADE calls
+        a turn, the share of prompts that reach it, `retry/reached/turn_T`, and its masses per
+        rollout of the first attempt, `mass/success/turn_T` and `mass/failure/turn_T` (FADE,
+        Eq. 16). If the batch has `turn_of_token`, also `turns/*` and `credit/*`, as
+        `advsweep.diagnostics.turns` defines them, where they are defined.
     """
     count = len(infos)
     assert step.batch.mask is None or count == 1
     drawn = _Rollouts.drawn_in(step, count)
     described = drawn
-    if step.turns is not None:
-        described = drawn.select((step.turns == 1).nonzero()[:, 0])
+    if step.attempts is not None:
+        described = drawn.select((step.attempts == 1).nonzero()[:, 0])
     metrics = _Metrics(defined=_cost_metrics(step, count) | _reward_metrics(described))
     collapse = _collapse_metrics(described, by_level=not brief)
     metrics.add(collapse)
@@ -173,11 +177,15 @@ def stacked_rollout_metrics(
         metrics.add(_graded_metrics(described, step.graded))
         metrics.defined |= _solved_metrics(described)
         metrics.defined |= _entropy_metrics(described)
+        if step.batch.turn_of_token is not None:
+            metrics.optional |= turn_metrics(described.batch, count)
         if len(step.advantages.values):
             trained = drawn if step.groups is None else drawn.select(step.groups, step.rollouts)
             metrics.add(_advantage_metrics(trained, step.advantages))
-        if step.turns is not None:
-            metrics.defined |= _turn_metrics(step, drawn, step.turns)
+            if step.batch.turn_of_token is not None:
+                metrics.optional |= credit_metrics(trained.batch, step.advantages, count)
+        if step.attempts is not None:
+            metrics.defined |= _attempt_metrics(step, drawn, step.attempts)
     of_runs = metrics.by_run(count)
     are_free = [False] * count if verifier_free is None else verifier_free
     for of_run, info, is_free in zip(of_runs, infos, are_free, strict=True):
@@ -308,7 +316,7 @@ class _Rollouts:
 
 
 def _cost_metrics(step: StepRollouts, runs: int) -> _Table:
-    """Return `cost/*`: of all that was generated, in whichever turn."""
+    """Return `cost/*`: of all that was generated, in whichever attempt."""
     groups, size = step.batch.rewards.shape
     drawn = groups // runs
     generated = drawn * size + step.references
@@ -423,27 +431,31 @@ def _advantage_metrics(rollouts: _Rollouts, advantages: Advantages) -> _Metrics:
     return _Metrics(defined, optional)
 
 
-def _turn_metrics(step: StepRollouts, drawn: _Rollouts, turns: Int[Tensor, " prompts"]) -> _Table:
-    """Return how many prompts reach each turn, and the masses of turns."""
+def _attempt_metrics(
+    step: StepRollouts, drawn: _Rollouts, attempts: Int[Tensor, " prompts"]
+) -> _Table:
+    """Return how many prompts reach each attempt, and the masses of attempts."""
     batch = drawn.batch
-    trained = torch.arange(len(turns)) if step.groups is None else step.groups
+    trained = torch.arange(len(attempts)) if step.groups is None else step.groups
     lengths = None if batch.lengths is None else batch.lengths[trained]
     values = step.advantages.rollout_means(lengths)
-    is_first = turns == 1
+    is_first = attempts == 1
     scored = is_first[:, None].expand_as(batch.rewards)
     if batch.mask is not None:
         values = values.where(batch.mask[trained], 0.0)
         scored = scored & batch.mask
     upward = values.where(drawn.verdicts[trained] == 1, 0.0)
     rollouts = scored.sum().clamp(min=1)
+    prompts = is_first.sum().item()
     metrics: _Table = {}
-    for turn in range(1, step.last_turn + 1):
-        groups = turns[trained] == turn
+    # The names are FADE's, which calls an attempt a turn.
+    for attempt in range(1, step.last_attempt + 1):
+        groups = attempts[trained] == attempt
         success = upward[groups].double().sum() / rollouts
         total = values[groups].double().sum() / rollouts
-        metrics[f"retry/reached/turn_{turn}"] = (turns == turn).sum().item() / is_first.sum().item()
-        metrics[f"mass/success/turn_{turn}"] = success.item()
-        metrics[f"mass/failure/turn_{turn}"] = (success - total).item()
+        metrics[f"retry/reached/turn_{attempt}"] = (attempts == attempt).sum().item() / prompts
+        metrics[f"mass/success/turn_{attempt}"] = success.item()
+        metrics[f"mass/failure/turn_{attempt}"] = (success - total).item()
     return metrics
 
 

@@ -94,13 +94,18 @@ class TurnGroups:
         """Return the statistics of a number per turn within its group."""
         return Groups(GroupBatch(rewards=self.gather(values), mask=self.present))
 
-    def company(self) -> float:
-        """Return the share of the turns in whose group another rollout has a turn too."""
+    @property
+    def accompanied(self) -> Bool[Tensor, " rows"]:
+        """Flag the groups that have turns of several rollouts."""
         rows, columns = self.present.shape
         group_size = self.turns.present.shape[1]
         by_rollout = self.present.view(rows, columns // group_size, group_size).any(dim=1)
-        accompanied = by_rollout.sum(dim=1) > 1
-        return (self.present.sum(dim=1)[accompanied].sum() / self.present.sum()).item()
+        return by_rollout.sum(dim=1) > 1
+
+    def company(self) -> float:
+        """Return the share of the turns in whose group another rollout has a turn too."""
+        counts = self.present.sum(dim=1)
+        return (counts[self.accompanied].sum() / counts.sum()).item()
 
 
 def _ranks(keys: Int[Tensor, " cells"]) -> Int[Tensor, " cells"]:

@@ -180,8 +180,9 @@ def test_the_python_api_is_in_the_reference(reference: dict[str, str]) -> None:
             [*ONE_EVALUATION, "estimator=ha_dw", "backend.entropy_change=true"],
             marks=pytest.mark.slow,
         ),
+        pytest.param([*ONE_EVALUATION, "task=walks"], marks=pytest.mark.slow),
     ],
-    ids=["fake", "bandit", "retries", "tiny"],
+    ids=["fake", "bandit", "retries", "tiny", "turns"],
 )
 def test_every_metric_that_a_run_records_is_in_the_catalogue(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
