@@ -25,12 +25,13 @@ from torch import Tensor
 
 from advsweep.backends.training_loop import compute_advantages
 from advsweep.backends.trl import releases
+from advsweep.backends.trl.environments import EnvironmentGuard
 from advsweep.backends.trl.episodes import TURN_ROWS, EpisodeRecorder
 from advsweep.backends.trl.positions import needs_positions, with_positions
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
 from advsweep.backends.trl.steps import pick_rows, rows_of, whole_rows
 from advsweep.diagnostics import rollout_metrics
-from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError, TrainingError
 from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.estimators.batch import share_correct
 from advsweep.integrations.objectives import build_objective
@@ -95,6 +96,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     TRL's "dapo". Models that embed positions (GPT-2) get those of padded rows, which TRL's loss
     leaves out.
 
+    A rollout whose environment fails (`advsweep.backends.trl.environments`) cannot be scored.
+
     The first rollouts are checked: a model whose log-probabilities in the loss are not those that
     it was sampled with is refused (`advsweep.integrations.trl_log_probs`). Settings of the model's
     `generation_config` that TRL samples with get a warning.
@@ -151,9 +154,12 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self.rollout = rollout
         self.choices_of_update: list[Choice] = []
         self._completion_lengths: list[int] = []
+        self._guard = EnvironmentGuard()
+        if named.get("environment_factory") is not None:
+            named["environment_factory"] = self._guard.guard(named["environment_factory"])
         super().__init__(*arguments, **named)
         self._tool_masks: Sequence[Sequence[int]] | None = None
-        self._episodes = EpisodeRecorder(self)
+        self._episodes = EpisodeRecorder(self, self._guard)
         self._names_success = success is not None
         names = self.reward_func_names
         if success is not None and success not in names:
@@ -186,10 +192,27 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         rewards: Tensor = super()._calculate_rewards(
             inputs, prompts, completions, completion_ids_list
         )
+        if self.environments is not None:
+            rewards = self._without_failed(rewards)
         check_rewards(rewards, self.reward_func_names)
         self._rewards_per_function: Tensor = rewards
         self._completion_lengths = [len(tokens) for tokens in completion_ids_list]
         return rewards
+
+    def _without_failed(
+        self, rewards: Float[Tensor, "rollouts functions"]
+    ) -> Float[Tensor, "rollouts functions"]:
+        """Return the rewards of all processes, NaN for rollouts whose environment has failed.
+
+        Raises:
+            TrainingError: all have failed.
+        """
+        reasons = [self._guard.failure(environment) for environment in self.environments]
+        failed = torch.tensor([reason is not None for reason in reasons], device=rewards.device)
+        of_all = self.accelerator.gather(failed)
+        if of_all.all():
+            raise TrainingError(f"every environment of a generation has failed: {reasons[0]}")
+        return rewards.masked_fill(of_all[:, None], torch.nan)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.model.training:
@@ -270,6 +293,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     def roll_out(self, inputs: Sequence[dict[str, Any]]) -> Draw:
         """Make and score a rollout for each row of the dataset."""
+        if self.environment_factories is not None:
+            self._guard.forget_hanging(self._environment_pool)
         self._episodes.begin()
         outputs = super()._generate_and_score_completions(inputs)
         if self._tool_masks is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.errors import ConfigError, TrainingError
+from advsweep.errors import AdvsweepWarning, ConfigError, TrainingError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
 from advsweep.estimators.turns import number_turns
 
@@ -180,9 +181,7 @@ def test_turns_are_read_off_the_mask_of_tools(
 
 
 def _number(switches: dict[str, bool]) -> int:
-    lamp = Telling()
-    lamp.switches = switches
-    return name_state(lamp)
+    return name_state(Telling(), switches)
 
 
 def test_a_state_has_the_same_number_wherever_it_is_read() -> None:
@@ -274,13 +273,81 @@ def test_what_an_environment_lacks_is_refused_by_name(make_agent: Callable[..., 
     with pytest.raises(TrainingError, match=r"Odd\.turn_state: expected text, .* got object"):
         trainer.train()
 
-    class Failing(Lamp):
-        @property
-        def reward_so_far(self) -> float:
-            return 1 / 0
 
-    trainer = make_agent(EstimatorGRPOTrainer, Failing, {"estimator": "grpo"})
-    with pytest.raises(TrainingError, match=r"reward_so_far: it raised ZeroDivisionError"):
+class Fragile(Telling):
+    """A lamp of which every other one has a fault."""
+
+    made = 0
+    fault = ""
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.is_faulty = type(self).made % 2 == 0
+
+    def reset(self, **row: Any) -> str:
+        if self.is_faulty and self.fault == "reset":
+            raise OSError("no lamp")
+        return super().reset(**row)
+
+    def step(self, word: str) -> str:
+        """Press a switch.
+
+        Args:
+            word: its letter.
+        """
+        if self.is_faulty and self.fault == "hangs":
+            threading.Event().wait()
+        return super().step(word)
+
+    def get_reward(self) -> float:
+        return 1 / 0 if self.is_faulty and self.fault == "get_reward" else super().get_reward()
+
+    @property
+    def reward_so_far(self) -> float:
+        if self.is_faulty and self.fault == "reward_so_far":
+            raise OSError("no meter")
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("reset", r"Fragile\.reset raised OSError: no lamp"),
+        ("get_reward", r"Fragile\.get_reward raised ZeroDivisionError"),
+        ("reward_so_far", r"Fragile\.reward_so_far raised OSError: no meter"),
+        ("hangs", r"Fragile\.step raised TimeoutError: it took more than 0\.05 s"),
+    ],
+)
+def test_an_environment_that_fails_costs_its_rollout_alone(
+    make_agent: Callable[..., Any], fault: str, reason: str
+) -> None:
+    recorded = Recorded("gigpo")
+    limit = 0.05 if fault == "hangs" else None
+    fragile = type("Fragile", (Fragile,), {"fault": fault, "seconds_per_call": limit, "made": 0})
+    arguments = {"estimator": recorded}
+    trainer = make_agent(EstimatorGRPOTrainer, fragile, arguments, max_steps=2)
+    with pytest.warns(AdvsweepWarning, match=f"{reason}.*; its rollout cannot be scored"):
+        trainer.train()
+    assert len(recorded.batches) == 2
+    masks = torch.stack([batch.mask for batch in recorded.batches if batch.mask is not None])
+    if fault == "hangs":
+        # Only a lamp whose switch is pressed hangs; another one takes its place.
+        assert not masks.all()
+        assert fragile.made > 12
+    else:
+        assert masks.flatten(1).tolist() == [[True, False] * 6] * 2
+
+
+def test_a_training_whose_environments_all_fail_ends_with_the_reason(
+    make_agent: Callable[..., Any],
+) -> None:
+    class Broken(Telling):
+        def reset(self, **_: Any) -> str:
+            raise OSError("no lamp")
+
+    trainer = make_agent(EstimatorGRPOTrainer, Broken, {"estimator": "grpo"})
+    expected = r"every environment of a generation has failed: Broken\.reset raised OSError"
+    with pytest.warns(AdvsweepWarning), pytest.raises(TrainingError, match=expected):
         trainer.train()
 
 

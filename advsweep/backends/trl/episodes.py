@@ -6,6 +6,8 @@ public methods, does not show to the model as tools:
 
     turn_state       what stands before the next turn: text, numbers, or lists and mappings of these
     reward_so_far    the sum of what the environment has given since its `reset`
+
+What becomes of an environment that fails, `environments` beside this says.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from advsweep.backends.trl.environments import EnvironmentGuard
 from advsweep.errors import ConfigError, TrainingError
 from advsweep.estimators.turns import number_turns
 from advsweep.state_numbers import number_state
@@ -52,6 +55,9 @@ class EpisodeRecorder:
     Call `begin` before a generation, `before_turn` each time that the model is about to write, and
     `end` when all rollouts are complete and not yet scored.
 
+    Args:
+        guard: knows which environments have failed; these are not read.
+
     Attributes:
         has_turns: whether rollouts may have several turns.
         has_states: whether every environment tells its state.
@@ -61,8 +67,9 @@ class EpisodeRecorder:
         ConfigError: an environment has one of the properties as a method.
     """
 
-    def __init__(self, trainer: ToolTrainer) -> None:
+    def __init__(self, trainer: ToolTrainer, guard: EnvironmentGuard) -> None:
         self._trainer = trainer
+        self._guard = guard
         self._moments: list[_Moment] = []
         self._records = False
         self.has_turns = bool(trainer.tools) or trainer.rollout_func is not None
@@ -82,11 +89,39 @@ class EpisodeRecorder:
         if not self._records:
             return
         environments = self._trainer.environments or ()
-        states = [0] * len(environments)
-        if self.has_states:
-            states = [name_state(environment) for environment in environments]
-        rewards = [_reward_so_far(environment) for environment in environments]
+        states = [self._state(environment) for environment in environments]
+        rewards = [self._reward_so_far(environment) for environment in environments]
         self._moments.append(_Moment(states, rewards))
+
+    def _state(self, environment: Any) -> int:
+        if not self.has_states:
+            return 0
+        state, is_known = self._read(environment, STATE)
+        return name_state(environment, state) if is_known else 0
+
+    def _reward_so_far(self, environment: Any) -> float:
+        """Return what an environment has given; 0 for one that does not say."""
+        if not _has(environment, REWARD):
+            return 0.0
+        value, is_known = self._read(environment, REWARD)
+        if not is_known:
+            return 0.0
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not is_number:
+            raise TrainingError(
+                f"{_label(environment)}.{REWARD}: expected a finite number, got {value!r:.60}"
+            )
+        return float(value)
+
+    def _read(self, environment: Any, name: str) -> tuple[Any, bool]:
+        """Return a property, and whether it is known: the environment has not failed."""
+        if self._guard.failure(environment):
+            return None, False
+        try:
+            return getattr(environment, name), True
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            self._guard.fail(environment, name, error)
+            return None, False
 
     def end(self) -> None:
         """Read the environments a last time."""
@@ -132,41 +167,18 @@ class EpisodeRecorder:
         return rewards
 
 
-def name_state(environment: Any) -> int:
+def name_state(environment: Any, state: Any) -> int:
     """Return a number for the state of an environment, equal for equal states in every process.
 
     Raises:
-        TrainingError: reading the state fails, or it is no plain data.
+        TrainingError: it is no plain data.
     """
-    state = _read(environment, STATE)
     try:
         return number_state(state)
     except (TypeError, ValueError) as error:
         raise TrainingError(
             f"{_label(environment)}.{STATE}: expected text, numbers, or lists and mappings of "
             f"these, got {type(state).__name__}: {error}"
-        ) from error
-
-
-def _reward_so_far(environment: Any) -> float:
-    """Return what an environment has given; 0 for one that does not say."""
-    if not _has(environment, REWARD):
-        return 0.0
-    value = _read(environment, REWARD)
-    is_number = isinstance(value, int | float) and math.isfinite(value)
-    if not is_number:
-        raise TrainingError(
-            f"{_label(environment)}.{REWARD}: expected a finite number, got {value!r:.60}"
-        )
-    return float(value)
-
-
-def _read(environment: Any, name: str) -> Any:
-    try:
-        return getattr(environment, name)
-    except Exception as error:  # The user's code may raise anything.
-        raise TrainingError(
-            f"{_label(environment)}.{name}: it raised {type(error).__name__}: {error}"
         ) from error
 
 
@@ -178,7 +190,7 @@ def _examples(trainer: ToolTrainer) -> Iterator[Any]:
 
 def _refuse_methods(environment: Any) -> None:
     for name in (STATE, REWARD):
-        if inspect.isfunction(inspect.getattr_static(environment, name, None)):
+        if inspect.isfunction(inspect.getattr_static(type(environment), name, None)):
             raise ConfigError(
                 f"{_label(environment)}.{name}: expected a property, got a method, which TRL shows "
                 "to the model as a tool; write @property above it"
