@@ -39,6 +39,7 @@ ENTROPY_CHANGE = "entropy/change"
 # The cost of a step: drawn rollouts in multiples of a plain step's, tokens, the share trained on
 ROLLOUT_COST = "cost/rollouts"
 TOKEN_COST = "cost/tokens"
+TURN_COST = "cost/turns"
 UTILISATION = "cost/utilisation"
 
 # The update of a step

@@ -288,6 +288,7 @@ class Can(Flag):
         SELECTION: draw `Run.drawn_size` rollouts per prompt, and train on `Collected.rollouts`.
         STOP_TEXTS: end completions at the texts of `generation.stop`.
         EPISODES: let the environment of an `EpisodeTask` answer, and give estimators its turns.
+        VALUES: measure the values of turns by further rollouts.
     """
 
     NOTHING = 0
@@ -304,6 +305,7 @@ class Can(Flag):
     SELECTION = auto()
     STOP_TEXTS = auto()
     EPISODES = auto()
+    VALUES = auto()
 
 
 @dataclass(kw_only=True)

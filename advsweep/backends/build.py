@@ -299,6 +299,8 @@ def _check_needs(run: Run) -> None:
         return
     giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
     remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
+    if run.rollout.name in giving:
+        remedy = f"; rollout={run.rollout.name} with its own defaults does"
     code = run.estimator.named_code
     place = "" if code is None else f"{code.where}: "
     raise ConfigError(
@@ -361,9 +363,15 @@ def _check_support(run: Run) -> None:
         (Can.SAMPLER_LOG_PROBS, run.objective.needs_sampler, corrected),
         (Can.CONTROLS, is_controlled, f"control: expected none, got '{control.name}'"),
         (Can.EPISODES, isinstance(task, EpisodeTask), f"task: '{task.label}' has turns"),
+        (Can.VALUES, rollout.draws_values, f"rollout: '{rollout.name}' measures values of turns"),
         (Can.STOP_TEXTS, bool(stop), f"generation.stop: expected none, got {stop}"),
         (Can.STEP_MATCHING, by_steps, "optimizer.match: expected none, mass or max, got step"),
     ]
+    if rollout.draws_values and not isinstance(task, EpisodeTask):
+        raise ConfigError(
+            f"rollout: '{rollout.name}' measures values of turns, and task '{task.label}' has no "
+            f"turns; one that has is task=walks"
+        )
     for capability, is_needed, message in needs:
         if is_needed and capability not in run.backend.supports:
             able = [cls.name for cls in BACKENDS.classes() if capability in cls.supports]

@@ -426,14 +426,18 @@ class LanguageSource:
 
     Attributes:
         step: the training step, counted from 1.
-        references: number of rollouts so far that are not trained on: of the reference model, or
-            greedy ones.
+        references: number of rollouts so far that are not trained on: of the reference model,
+            greedy ones, or from states of episodes.
+        further_tokens, further_turns: what was generated from states of episodes.
     """
 
     def __init__(self, run: Run, step: int) -> None:
         self._run = run
         self.step = step
         self.references = 0
+        self.further_tokens = 0
+        self.further_turns = 0
+        self._values: Tensor | None = None
         self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
         self._problems: list[Problem] = []
         self._scores: list[Scores] = []
@@ -511,6 +515,7 @@ class LanguageSource:
             turn_of_token=None if turns is None else turns.view(*rewards.shape, -1),
             turn_states=self._grouped("turn_states"),
             turn_rewards=self._grouped("turn_rewards"),
+            turn_values=self._values,
             self_certainty=token_mean(statistics.certainty),
             solve_rates=share_correct(self.verdicts == 1, scored),
             answered=self._grouped("answered"),
@@ -530,7 +535,7 @@ def collect_and_weigh(
 
     Args:
         source: draws the groups; also has their `verdicts`, `levels`, `references` and `batch`,
-            and the `reward_seconds` that the verifier took.
+            `further_tokens`, `further_turns` and the `reward_seconds` that the verifier took.
         base_rate: the base's solve rate, for a control that needs it.
     """
     started = time.perf_counter()
@@ -590,6 +595,8 @@ def step_rollouts(
         levels=source.levels,
         prompts=first.prompts_per_step,
         references=source.references,
+        further_tokens=source.further_tokens,
+        further_turns=source.further_turns,
         attempts=collected.attempts,
         last_attempt=collected.last_attempt,
         graded=not all(run.task.is_binary for run in runs),

@@ -157,6 +157,9 @@ class _OneGroup:
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
         return (1 - self._rewards[0]).repeat(len(groups))
 
+    def draw_values(self, episodes: int, rollouts: int) -> None:
+        """Measure nothing: which groups are kept does not depend on values."""
+
 
 def learning_rate_scale(
     estimator: Estimator, reference: Estimator, group_size: int, size: Size

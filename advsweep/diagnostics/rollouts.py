@@ -29,6 +29,7 @@ from advsweep.names import (
     TOKEN_COST,
     TOKEN_ENTROPY,
     TRUNCATED,
+    TURN_COST,
     UNSCORABLE,
     UTILISATION,
 )
@@ -72,7 +73,10 @@ class StepRollouts:
             verdicts.
         levels: difficulty level of each drawn group.
         prompts: the target number of groups of each run's step; by default the number drawn.
-        references: number of further rollouts of each run: of a reference model, or greedy.
+        references: number of further rollouts of each run: of a reference model, greedy, or from
+            states of episodes.
+        further_tokens, further_turns: what was generated from states of episodes, to measure their
+            values; for a single run.
         attempts: for a single run, which attempt at its prompt each drawn group is, from 1, if
             there are several.
         last_attempt: the attempt after which no prompt comes again.
@@ -89,6 +93,8 @@ class StepRollouts:
     levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None
     prompts: int | None = None
     references: int = 0
+    further_tokens: int = 0
+    further_turns: int = 0
     attempts: Int[Tensor, " prompts"] | None = None
     last_attempt: int = 1
     graded: bool | None = None
@@ -154,7 +160,8 @@ def stacked_rollout_metrics(
         `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K` (share of groups
         with K successes), `cost/rollouts` (generated rollouts per rollout of the target),
         `cost/utilisation` (share of the generated rollouts that take part in the update),
-        `cost/tokens` (generated tokens without those of reference rollouts), `entropy/*`; if the
+        `cost/tokens` (generated tokens without those of reference rollouts), `cost/turns` (turns of
+        episodes, of which each is a step of their environment), `entropy/*`; if the
         step trains on any group also `collapse/acr_after`, `advantage/*`, `mass/*`, `weight/*`
         and the terms of the predicted entropy change, `entropy/drift` and `entropy/covariance`;
         and the estimator's own metrics as `estimator/*`. `mass/sign_ratio` and `weight/*` are
@@ -326,7 +333,10 @@ def _cost_metrics(step: StepRollouts, runs: int) -> _Table:
         UTILISATION: _sums(step.advantages.keep, runs) / generated,
     }
     if step.batch.lengths is not None:
-        metrics[TOKEN_COST] = _sums(step.batch.lengths.double(), runs)
+        metrics[TOKEN_COST] = _sums(step.batch.lengths.double(), runs) + step.further_tokens
+    if step.batch.turn_of_token is not None:
+        turns = step.batch.turn_of_token.amax(dim=-1) + 1
+        metrics[TURN_COST] = _sums(turns, runs) + step.further_turns
     return metrics
 
 

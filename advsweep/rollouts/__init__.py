@@ -18,6 +18,7 @@ ROLLOUTS: Registry[RolloutPolicy] = Registry(
             "advsweep.rollouts.policies",
         ),
         **dict.fromkeys(("gfpo", "pods"), "advsweep.rollouts.downsampling"),
+        "vine": "advsweep.rollouts.values",
     },
     group="advsweep.rollouts",
     base="advsweep.rollouts.base:RolloutPolicy",

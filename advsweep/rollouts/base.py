@@ -22,8 +22,8 @@ class RolloutSource(Protocol):
     The source keeps all generated rollouts in the order of drawing. All of them count as cost
     of the step (`cost/rollouts`), whether the step trains on them or not.
 
-    Only policies that say so by their class attributes call `draw_references`, `draw_again` and
-    `draw_greedy`.
+    Only policies that say so by their class attributes call `draw_references`, `draw_again`,
+    `draw_greedy` and `draw_values`.
 
     Attributes:
         step: the training step, counted from 1.
@@ -81,6 +81,14 @@ class RolloutSource(Protocol):
 
         Returns:
             Their rewards; NaN where the verifier could not judge.
+        """
+
+    def draw_values(self, episodes: int, rollouts: int) -> None:
+        """Measures what is still to come before each turn, for the batch's `turn_values`.
+
+        Args:
+            episodes: the first so many episodes of every group drawn so far are measured.
+            rollouts: continuations that are generated and scored from each state.
         """
 
 
@@ -144,6 +152,8 @@ class RolloutPolicy(Component):
         draws_greedy: whether it draws greedy rollouts, which the backend then has to support.
         draws_again: whether it draws further groups for the same prompts, and trains on more
             groups than a step asks for; the backend then has to support that.
+        draws_values: whether it measures the values of turns, which the backend and the task then
+            have to support.
         selects: whether it trains on some of a group's rollouts, which the backend then has to
             support.
         keeps_all: whether a step draws once and trains on every group, so that runs may draw
@@ -169,6 +179,7 @@ class RolloutPolicy(Component):
     draws_references: ClassVar[bool] = False
     draws_greedy: ClassVar[bool] = False
     draws_again: ClassVar[bool] = False
+    draws_values: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     keeps_all: ClassVar[bool] = False
 

@@ -59,6 +59,11 @@ class Walks(MapTask, EpisodeTask):
     )
     turn_cost: float = option(0.0, ge=0, le=1, help="what is taken from the reward for each turn")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._rewards_turns:
+            vars(self)["provides"] = self.provides | {"turn_rewards"}
+
     @property
     def max_turns(self) -> int:
         return self.turn_limit
@@ -67,11 +72,6 @@ class Walks(MapTask, EpisodeTask):
     def max_completion_length(self) -> int:
         # The environment answers each turn but the last.
         return 2 * self.turn_limit - 1
-
-    @property
-    def provides(self) -> frozenset[str]:  # type: ignore[override]
-        given = super().provides
-        return given | {"turn_rewards"} if self._rewards_turns else given
 
     @property
     def _rewards_turns(self) -> bool:

@@ -49,7 +49,7 @@ class Source:
         self.rows: Owners | None = None
         self.group_size = first.group_size
         self.actions = torch.empty(len(runs), 0, first.drawn_size, dtype=torch.int64)
-        self.references = 0
+        self.references = self.further_tokens = self.further_turns = 0
         self._rewards = torch.empty(len(runs), 0, first.drawn_size)
         self._control_rngs = [
             numpy_generator(run.seed, Stream.CONTROL, step)
@@ -100,6 +100,9 @@ class Source:
         actions = self._policy.of_prompts(rows).log.argmax(dim=-1, keepdim=True)
         self.references += rows.shape[1]
         return self._judge(rows, actions).flatten()
+
+    def draw_values(self, episodes: int, rollouts: int) -> None:
+        raise AssertionError("a behaviour is one turn, which is why `build` refuses the policy")
 
     def _all_rows(self) -> Owners:
         """Return the prompt of each group drawn."""

@@ -49,6 +49,7 @@ class TinyBackend(TinyOptions, Backend):
         | Can.SAMPLER_LOG_PROBS
         | Can.SELECTION
         | Can.EPISODES
+        | Can.VALUES
     )
 
     def pretraining_left(self, run: Run) -> int:

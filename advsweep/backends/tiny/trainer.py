@@ -19,6 +19,7 @@ from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.tiny.network import Continuations, Network
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, TokenSampling, sample
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
+from advsweep.backends.tiny.turn_values import TurnStarts
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import (
     Weights,
@@ -38,6 +39,7 @@ from advsweep.backends.training_loop import (
     score,
 )
 from advsweep.names import ENTROPY_CHANGE, UPDATE_SECONDS
+from advsweep.tasks.episodes import EpisodeTask
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -277,6 +279,44 @@ class _Source(LanguageSource):
         self.references += len(problems)
         return scores.rewards
 
+    def draw_values(self, episodes: int, rollouts: int) -> None:
+        assert isinstance(self._task, EpisodeTask)
+        size = self._run.drawn_size
+        drawn = self.rollouts()
+        assert drawn.turns is not None
+        rows = torch.arange(len(drawn.lengths)).view(-1, size)[:, :episodes].flatten()
+        starts = TurnStarts.of(
+            [self._problems[row // size] for row in rows.tolist()],
+            decode(drawn.tokens[rows].numpy(), self._task),
+            drawn.turns[rows],
+            self._task.max_turns,
+        )
+        values = torch.full((len(drawn.lengths), self._task.max_turns), torch.nan)
+        values[rows] = starts.values(self._continue(starts, rollouts), rollouts)
+        self._values = values.view(len(self._problems), size, -1)
+
+    def _continue(self, starts: TurnStarts, rollouts: int) -> Scores:
+        """Sample rollouts from the beginnings of episodes, and score the whole episodes."""
+        sampling = TokenSampling(
+            temperature=self._run.generation.temperature, generator=self._reference_generator
+        )
+        network = Network.of(self._weights, self._model)
+        endings = sample(network, self._task, starts.prompts, rollouts, sampling)
+        assert endings.turns is not None
+        self.references += len(endings.lengths)
+        self.further_tokens += int(endings.generated.sum())
+        self.further_turns += int((endings.turns.amax(dim=1) + 1).sum())
+        owners = torch.arange(len(starts.texts)).repeat_interleave(rollouts)
+        texts = decode(endings.tokens.numpy(), self._task)
+        return self._score(
+            [starts.problems[owner] for owner in owners.tolist()],
+            Answers(
+                texts=[starts.texts[o] + t for o, t in zip(owners.tolist(), texts, strict=True)],
+                lengths=endings.generated + torch.tensor(starts.tokens)[owners],
+                truncated=endings.truncated,
+            ),
+        )
+
     def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
         return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
 
@@ -316,17 +356,21 @@ class _Source(LanguageSource):
             1 if greedy else self._run.drawn_size,
             sampling,
         )
-        started = time.perf_counter()
-        scores = score(
-            self._run,
+        scores = self._score(
             problems if greedy else self._repeated(problems),
             Answers(
                 texts=decode(rollouts.tokens.numpy(), self._task),
                 lengths=rollouts.generated,
                 truncated=rollouts.truncated,
             ),
-            rng=self._control_rng,
-            base_rate=self._base_rate,
+        )
+        return rollouts, scores
+
+    def _score(self, problems: Sequence[Problem], answers: Answers) -> Scores:
+        """Score answers, each to a problem, and count the time."""
+        started = time.perf_counter()
+        scores = score(
+            self._run, problems, answers, rng=self._control_rng, base_rate=self._base_rate
         )
         self.reward_seconds += time.perf_counter() - started
-        return rollouts, scores
+        return scores

@@ -1,15 +1,22 @@
 """Episodes of several turns on the tiny model: sampling, what is told of tokens, and training."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from advsweep.backends.build import build_run
 from advsweep.backends.randomness import Stream, torch_generator
 from advsweep.backends.tiny.network import Network
 from advsweep.backends.tiny.sampling import TinySampler, TokenSampling, sample
 from advsweep.backends.tiny.tokens import decode
+from advsweep.backends.tiny.turn_values import TurnStarts
 from advsweep.backends.tiny.weights import flatten, initial_weights
+from advsweep.backends.training_loop import Scores
+from advsweep.errors import ConfigError
+from advsweep.estimators.baselines import RLOO
 from advsweep.tasks import TASKS
-from advsweep.tasks.base import Split
+from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.walk_episodes import CLOSED, MOVED
 
 G = 6
@@ -113,3 +120,96 @@ def test_a_training_with_turns_goes_on_as_if_it_had_not_stopped(
     assert list(stopped.points) == [1, 2]
     assert again.lasting[4] == whole.lasting[4]
     assert whole.lasting[4] != whole.lasting[3]
+
+
+class Spy(RLOO):
+    """Keeps the batches that it gets."""
+
+    name = "spy"
+    uses = frozenset({"turn_values", "turn_rewards"})
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.batches = []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def _advantages(self, groups, info):
+        self.batches.append(groups.batch)
+        return super()._advantages(groups, info)
+
+
+def test_beginnings_are_those_before_each_turn(walks):
+    problems = [Problem("0/ab", "ab:", 0), Problem("0/ab", "ab:", 0), Problem("0/ac", "ac:", 0)]
+    turns = torch.tensor([[0, -1, 1, -1, 2], [0, -1, 1, -1, -1], [0, -1, -1, -1, -1]])
+    starts = TurnStarts.of(problems, ["c=d!e", "c=f", "c"], turns, 4)
+    assert starts.prompts == ["ab:", "ab:c=", "ab:c=d!", "ac:"]
+    assert starts.turns == [0, 1, 2, 0]
+    assert starts.tokens == [0, 1, 2, 0]
+    assert starts.numbers.tolist() == [[0, 1, 2, -1], [0, 1, -1, -1], [3, -1, -1, -1]]
+
+
+def test_values_are_means_of_what_is_still_to_come(walks):
+    starts = TurnStarts.of([Problem("0/ab", "ab:", 0)], ["c=d"], torch.tensor([[0, -1, 1]]), 3)
+    # From the prompt 1.5 and .5; after a turn that gave .25, of 1.25 and 0.25 there are 1 and 0
+    # still to come. The last one could not be scored.
+    scores = Scores(
+        rewards=torch.tensor([1.5, 0.5, 1.25, torch.nan]),
+        verdicts=torch.zeros(4),
+        truncated=torch.zeros(4, dtype=torch.bool),
+        turn_rewards=torch.tensor([[0.5, 0.0]] * 2 + [[0.25, 0.5]] * 2),
+    )
+    values = starts.values(scores, 2)
+    assert values[0, :2].tolist() == [1.0, 1.0]
+    assert values[0, 2].isnan()
+
+
+def test_every_turn_of_every_episode_is_measured(small_run, train, tmp_path):
+    spy = Spy()
+    plain = {"steps": 1, "prompts_per_step": 2, "group_size": 3}
+    task = {"name": "walks", "levels": [0], "stop_reward": 0.5}
+    run = small_run("tiny", task=task, rollout={"name": "vine", "rollouts": 40}, **plain)
+    metrics = train(replace(run, estimator=spy), tmp_path).points[1]
+    (batch,) = spy.batches
+    made = batch.turn_of_token.amax(dim=-1) + 1
+    places = torch.arange(run.task.max_turns)
+    assert torch.equal(~batch.turn_values.isnan(), places < made[..., None])
+    # Episodes of a prompt begin alike, and so have the same first value.
+    assert (batch.turn_values[..., 0] == batch.turn_values[:, :1, 0]).all()
+    assert metrics["cost/turns"] > 40 * made.sum().item() / 6
+    assert metrics["cost/rollouts"] > 40
+
+
+def test_some_episodes_are_measured_in_some_steps(small_run, train, tmp_path):
+    spy = Spy()
+    policy = {"name": "vine", "rollouts": 1, "episodes": 1, "every": 2}
+    plain = {"steps": 2, "prompts_per_step": 2, "group_size": 3}
+    run = small_run("tiny", task={"name": "walks"}, rollout=policy, **plain)
+    train(replace(run, estimator=spy), tmp_path)
+    first, second = spy.batches
+    assert first.turn_values is None
+    measured = ~second.turn_values.isnan().all(dim=-1)
+    assert measured.tolist() == [[True, False, False]] * 2
+
+
+@pytest.mark.slow
+def test_measuring_leaves_the_training_alone(small_run, train, tmp_path):
+    plain = {"steps": 3, "prompts_per_step": 4, "group_size": 3, "task": "walks"}
+    measured = small_run("tiny", rollout={"name": "vine", "rollouts": 2}, **plain)
+    with_values = train(measured, tmp_path / "vine").lasting
+    without = train(small_run("tiny", **plain), tmp_path / "plain").lasting
+    for step, values in without.items():
+        kept = {name: v for name, v in values.items() if not name.startswith("cost/")}
+        assert kept.items() <= with_values[step].items()
+
+
+def test_values_of_some_steps_are_none_for_an_estimator(small_config):
+    policy = {"name": "vine", "every": 2}
+    with pytest.raises(ConfigError, match=r"needs turn_values.*rollout=vine with its own"):
+        build_run(small_config("tiny", task="walks", estimator="vine", rollout=policy))
+
+
+def test_a_task_of_one_turn_has_no_values_to_measure(small_config):
+    with pytest.raises(ConfigError, match="has no turns"):
+        build_run(small_config("tiny", task="routes", rollout={"name": "vine"}))
