@@ -40,6 +40,9 @@ NODES: Mapping[str, Registry[Any]] = {
     "backend": BACKENDS,
 }
 
+# What nobody needs to choose: every estimator that reads nothing else can be trained on it.
+DEFAULT_ROLLOUT = "plain"
+
 # Keys of a config that cannot change a run's results.
 INERT = frozenset({"executor", "resources", "stopping", "tracking"})
 
@@ -122,6 +125,37 @@ def build_run(
     else:
         run.share_settings(first)
     return run
+
+
+def rollout_for_estimator(
+    config: Mapping[str, Any], cache: BuildCache
+) -> tuple[Mapping[str, Any] | str, list[str]]:
+    """Return the node of the rollout policy that gives what the estimator of a config needs.
+
+    Only the default is replaced, plain rollouts, with which the run would be refused.
+
+    Returns:
+        The node, which is that of the config if it will do or no policy does; and a message if it
+        is another.
+
+    Raises:
+        ConfigError: a node cannot be built.
+    """
+    node = config["rollout"]
+    estimator, chosen, backend, task = (
+        _build(key, config[key], cache) for key in ("estimator", "rollout", "backend", "task")
+    )
+    if chosen.plain() != _build("rollout", DEFAULT_ROLLOUT, cache).plain():
+        return node, []
+    missing = estimator.needs - (backend.provides | task.provides)
+    giving = [policy.name for policy in ROLLOUTS.classes() if missing <= policy.provides]
+    if not missing or len(giving) != 1 or backend.external:
+        return node, []
+    message = (
+        f"rollout: {giving[0]}, as estimator '{estimator.name}' needs "
+        f"{', '.join(sorted(missing))}; what it draws in addition is in cost/rollouts"
+    )
+    return {"name": giving[0]}, [message]
 
 
 def _check_keys(config: Mapping[str, Any]) -> None:

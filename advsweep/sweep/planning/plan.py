@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS
-from advsweep.backends.build import BuildCache, build_run, name_of
+from advsweep.backends.build import BuildCache, build_run, name_of, rollout_for_estimator
 from advsweep.components import Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
@@ -262,6 +262,8 @@ def _build_runs(
                 config["evaluation"], changes = with_fitting_k(config["evaluation"])
                 warnings.add(*changes)
             config["backend"] = _loaded(config.get("backend"), loaded)
+            config["rollout"], changes = rollout_for_estimator(config, cache)
+            warnings.add(*changes)
             run = build_run(config, fetch=fetch, cache=cache)
             if run.backend.external:
                 run.backend.check_given(point)
