@@ -30,11 +30,6 @@ _VALUES = {"A": 0.5, "B": 0.5, "C": 0.75, "D": 0.25}
 _ANSWERED = 3
 
 
-def reads_turns(estimator: Estimator) -> bool:
-    """Whether the turns of an episode may get different advantages by their returns or states."""
-    return "turn_of_token" in estimator.needs | estimator.uses
-
-
 def example_episodes(estimator: Estimator) -> GroupBatch:
     """Return four episodes of a prompt, with what the estimator needs.
 
@@ -78,7 +73,7 @@ def describe_episodes(estimator: Estimator) -> dict[str, Any] | None:
     Args:
         estimator: not changed.
     """
-    if not reads_turns(estimator):
+    if not estimator.reads_turns:
         return None
     batch = example_episodes(estimator)
     try:

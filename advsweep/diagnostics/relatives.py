@@ -144,8 +144,11 @@ def gives_the_same(estimator: Estimator, other: Estimator, group_size: int) -> b
 
     The batches have 0/1 rewards of all solve rates and other inputs that differ from rollout to
     rollout. Of estimators without memory that read the rewards alone this is a proof for groups of
-    this size but for the order of rollouts; of others it is a trial.
+    this size but for the order of rollouts; of others it is a trial. One that reads turns is
+    another estimator than one that does not, though rollouts of one turn may get the same.
     """
+    if estimator.reads_turns is not other.reads_turns:
+        return False
     one = copy.deepcopy(estimator)
     two = copy.deepcopy(other)
     for step in range(1, _TRIED_STEPS + 1):

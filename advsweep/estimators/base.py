@@ -142,6 +142,11 @@ class Estimator(Component):
             if owner is not Estimator and owner.__module__.startswith("advsweep."):
                 setattr(cls, attribute, getattr(Estimator, attribute))
 
+    @property
+    def reads_turns(self) -> bool:
+        """Whether the turns of an episode matter to it; rollouts of one turn say little of it."""
+        return "turn_of_token" in self.needs | self.uses
+
     @final
     def __call__(self, batch: GroupBatch) -> PerRollout | PerToken:
         """Return the advantages alone; see `compute`."""

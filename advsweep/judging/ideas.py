@@ -174,6 +174,9 @@ def examine(idea: Idea) -> Examination:
         for name in ESTIMATORS.names()
         if name != idea.name and name in ESTIMATORS.modules
     ]
+    if not estimator.reads_turns:
+        # Of rollouts of one turn, which are compared, the turn forms are their bases once more.
+        others = [other for other in others if not other.reads_turns]
     relatives: list[Relative] = []
     masses: list[MassesAt] = []
     if not estimator.verifier_free:

@@ -39,6 +39,16 @@ def test_rloo_by_another_name_is_rloo(write):
     assert lines[0].startswith("idea (idea.py:2, advantages)")
 
 
+def test_turn_forms_are_relatives_of_turn_forms_alone(write):
+    def names(word: str) -> list[str]:
+        return [each.name for each in examine(read_idea(word)).relatives]
+
+    assert "turn_return" not in names(write(RLOO))
+    assert {"rloo", "by_turn"} <= set(names("turn_return"))
+    # It is `rloo` of rollouts of one turn, and of others it is not.
+    assert not examine(read_idea("turn_return")).is_baseline
+
+
 def test_options_make_another_estimator(write):
     path = write(
         """
