@@ -232,7 +232,8 @@ def _near_key(key: str, fields: Iterable[str], prefix: str) -> str:
     component's own that is spelt alike, then another node's.
     """
     near = nearest(key, fields)
-    said = hint(KEYS, key)
+    # With its node, as the samples of an evaluation are not those of a training.
+    said = hint(KEYS, f"{prefix}{key}")
     # A name that we have elsewhere, such as a key of another choice in the same group.
     if said is None or said == f"did you mean {prefix}{key}?":
         return near

@@ -300,7 +300,9 @@ class ConfigGroups:
                 f"set theirs, such as objective.clip_low"
             )
         if rest == ["name"]:
-            raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
+            said = hint(KEYS, key) if head == "model" else None
+            near = "" if said is None else f"; {said}"
+            raise ConfigError(f"{key}: expected another key; choose by {head}=NAME{near}")
 
     def near_key(self, key: str) -> str | None:
         """Return what may be meant by a key whose first part does not exist; None if it does."""

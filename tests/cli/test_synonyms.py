@@ -250,6 +250,7 @@ REFUSED = {
     "run steps=2e1": "write 20",
     "run steps=1.5k": "write 1500",
     "run evaluation.k=8": "write [8]",
+    "run evaluation.n_samples=8": "evaluation.n?",
     "sweep estimator=all": "advsweep list estimators",
     # words without a sign
     "run estimator rloo": "write estimator=rloo",
