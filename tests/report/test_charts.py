@@ -46,6 +46,8 @@ def points_of(seed: int, level: float) -> list[tuple[str, int, float]]:
             ("entropy/drift", step, 0.1 * noise),
             ("entropy/covariance", step, 0.5 + noise),
             ("mass/success", step, 0.2 + noise),
+            ("turns/collapsed/turn_1", step, level / 2 + noise),
+            ("turns/collapsed/turn_2", step, level + noise),
             ("mass/failure", step, 0.3 + noise),
             *((f"solved/{k}", step, float(share)) for k, share in enumerate(shares)),
         ]
@@ -339,11 +341,45 @@ def test_figures_without_data_are_left_out_of_a_page(lab):
         collect_figures(data_of(lab, "estimator=rloo"), [], {})
 
 
+def test_turns_by_hand(lab):
+    """Two seeds of an estimator, and one of another whose episodes are shorter."""
+    for seed, (first, second) in enumerate([(0.25, 0.5), (0.75, 0.75)]):
+        # Of two steps, of which one has no group with a second turn.
+        points = [
+            ("turns/mean", 1, 2.0),
+            ("turns/collapsed/turn_1", 1, first),
+            ("turns/collapsed/turn_1", 2, first + 0.25),
+            ("turns/collapsed/turn_2", 1, second),
+            ("turns/collapsed/turn_10", 1, 1.0),
+            ("credit/error/turn_1", 1, float(seed)),
+        ]
+        lab.run("rloo", seed, points=points, solved=None)
+    lab.run("gigpo", 0, points=[("turns/collapsed/turn_1", 1, 0.5)], solved=None)
+    numbers = {
+        (r["metric"], r["row"], r["turn"]): (r["mean"], r["n"]) for r in records_of(lab, "turns")
+    }
+    assert numbers == {
+        ("turns/collapsed", "rloo", 1): ((0.375 + 0.875) / 2, 2),
+        ("turns/collapsed", "rloo", 2): ((0.5 + 0.75) / 2, 2),
+        ("turns/collapsed", "rloo", 10): (1.0, 2),
+        ("turns/collapsed", "gigpo", 1): (0.5, 1),
+        ("credit/error", "rloo", 1): (0.5, 2),
+    }
+    collapse, error = collect("turns", data_of(lab)).panels
+    assert (collapse.title, error.title) == ("turns collapsed", "credit error")
+    # A share ends at 0 and 1; turns are in their order, as numbers.
+    assert collapse.within == (0, 1)
+    assert collapse.x_ticks == {1: "1", 2: "2", 10: "10"}
+    [rloo, _] = collapse.series
+    assert list(rloo.x) == [1, 2, 10]
+
+
 MISSING = {
     "a misspelt metric": ("curves", {"metrics": ("reward/maen",)}, "did you mean 'reward/mean'"),
     "masses": ("curves", {"metrics": ("mass/success",)}, "no run of demo has a metric"),
     "collapse": ("acr", {}, "no run of demo has a number 'collapse/acr@first100'"),
     "one sample": ("diversity", {}, "with one sample for each problem"),
+    "turns": ("turns", {}, "no run of demo has episodes of several turns"),
 }
 
 

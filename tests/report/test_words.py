@@ -112,7 +112,8 @@ def sweep(lab: Any, constant: Any) -> Any:
         for rate in (1e-4, 1e-3):
             for place, estimator in enumerate(("grpo", "psr")):
                 noise = (3 * seed + place) % 4
-                points = constant(collapse__acr=0.2 + 0.1 * seed + 0.02 * noise)
+                collapse = 0.2 + 0.1 * seed + 0.02 * noise
+                points = constant(collapse__acr=collapse, turns__collapsed__turn_1=collapse)
                 run = lab.run(
                     estimator, seed, solved=None, points=points, optimizer__lr=rate, group_size=8
                 )

@@ -16,6 +16,7 @@ from advsweep.report.figures.heatmaps import heatmap
 from advsweep.report.figures.matched import matched
 from advsweep.report.figures.rates import frontier, rate
 from advsweep.report.figures.training import curves
+from advsweep.report.figures.turns import turns
 from advsweep.synonyms import VALUES
 
 # The function of each figure: its parameters are the options that have an effect on it.
@@ -23,7 +24,7 @@ from advsweep.synonyms import VALUES
 # It raises ReportError or NotFoundError if there is nothing to draw.
 FIGURES: Mapping[str, Callable[..., Chart]] = {
     function.__name__: function
-    for function in (forest, rate, heatmap, frontier, matched, curves, passk, acr, diversity)
+    for function in (forest, rate, heatmap, frontier, matched, curves, turns, passk, acr, diversity)
 }
 
 
@@ -47,8 +48,8 @@ def options_of(name: str) -> set[str]:
     if name not in FIGURES:
         raise UnknownNameError(f"no figure is called '{name}'; {nearest_figure(name)}")
     taken = set(inspect.signature(FIGURES[name]).parameters)
-    # A figure of one number has this parameter in the singular; that of a training has no task.
-    of_evaluations = set() if name == curves.__name__ else {"task"}
+    # A figure of one number has this parameter in the singular; those of a training have no task.
+    of_evaluations = set() if name in (curves.__name__, turns.__name__) else {"task"}
     return taken | ({"metrics"} & {f"{n}s" for n in taken}) | of_evaluations
 
 

@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import ReportError, first_of
-from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
+from advsweep.names import (
+    ACR,
+    CREDIT_CORRELATION,
+    REWARD_MEAN,
+    TOKEN_ENTROPY,
+    TURNS_COLLAPSED,
+)
 from advsweep.report.data.column_choice import results_first
 from advsweep.report.data.columns import label_column, parse_column, range_of
 from advsweep.report.data.windows import Curve
@@ -23,7 +29,15 @@ if TYPE_CHECKING:
 _MOST = 4  # panels for the metrics of logs
 _NAMED = 6  # runs of a note at most
 
-STANDARD = (REWARD_MEAN, ACR, TOKEN_ENTROPY, "advantage/zero_fraction")
+# Those of turns are of runs with episodes alone.
+STANDARD = (
+    REWARD_MEAN,
+    ACR,
+    TOKEN_ENTROPY,
+    "advantage/zero_fraction",
+    TURNS_COLLAPSED,
+    CREDIT_CORRELATION,
+)
 
 
 def curves(data: FigureData, metrics: Sequence[str] = (), smooth: int = 1) -> chart.Chart:

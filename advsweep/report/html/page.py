@@ -24,7 +24,7 @@ from scipy.special import stdtrit
 
 from advsweep.components import leaves
 from advsweep.errors import NotFoundError, ReportError, counted, first_of
-from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY
+from advsweep.names import ACR, REWARD_MEAN, TOKEN_ENTROPY, TURN_COUNT
 from advsweep.printable import printable, printable_values
 from advsweep.report.claims.sentences import judge_difference, list_findings
 from advsweep.report.data.columns import Column, label_column, range_of
@@ -61,6 +61,10 @@ _RUN_METRICS = (REWARD_MEAN, ACR, TOKEN_ENTROPY)
 # Title of each figure of `advsweep plot` on the page.
 _FIGURES = {
     "passk": "pass@k after training",
+}
+# Those of runs with episodes.
+_FIGURES_OF_TURNS = {
+    "turns": "turns of episodes",
 }
 
 
@@ -105,7 +109,7 @@ def collect_figures(
         notes.append("points of one column over another: one for each run, after its training")
     figures: list[dict[str, Any]] = []
     if finished is not None:
-        figures, remarks = _collect_evaluated(finished, _labels_in(data, finished))
+        figures, remarks = _collect_finished(finished, _labels_in(data, finished))
         notes += remarks
     return {
         "rows": rows,
@@ -160,17 +164,20 @@ def _labels_in(data: FigureData, finished: FigureData) -> dict[str, str]:
     return {row.label: known.get(row.runs[0].config_hash, row.label) for row in finished.rows}
 
 
-def _collect_evaluated(
+def _collect_finished(
     data: FigureData, labels: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the figures of what was evaluated after training, and notes on them.
+    """Return the figures of finished runs, and notes on them.
 
     Args:
         labels: what rows are called on the page, by their labels in these figures.
     """
     figures = []
     notes = []
-    for name, title in _FIGURES.items():
+    titles = _FIGURES
+    if TURN_COUNT in data.metric_names:
+        titles = _FIGURES | _FIGURES_OF_TURNS
+    for name, title in titles.items():
         try:
             made = FIGURES[name](data)
         except (NotFoundError, ReportError) as error:

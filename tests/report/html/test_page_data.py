@@ -127,3 +127,16 @@ def test_runs_that_are_not_done_are_listed_unless_some_were_chosen(demo, where):
     text = render_page(report, demo.store, where=filters)
     assert text.count('class="open"') == (3 if where else 8)
     assert (">failed<" in text) is not where
+
+
+def test_a_page_has_the_figure_of_turns_where_there_are_turns(lab, constant):
+    def figures() -> list[str]:
+        report = build_report(lab.store, ReportRequest("demo"))
+        page = render_page(report, lab.store)
+        return [title for title in ("pass@k after training", "turns of episodes") if title in page]
+
+    lab.run("grpo", points=constant(reward__mean=0.5))
+    assert figures() == ["pass@k after training"]
+    points = constant(reward__mean=0.5, turns__mean=2.0, turns__collapsed__turn_1=0.25)
+    lab.run("gigpo", points=points)
+    assert figures() == ["pass@k after training", "turns of episodes"]
