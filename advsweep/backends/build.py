@@ -13,6 +13,7 @@ from advsweep.components import Component
 from advsweep.config.validation import check_validation
 from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
 from advsweep.estimators import ESTIMATORS
+from advsweep.estimators.given import hint_for_missing
 from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
 from advsweep.rollouts import ROLLOUTS
@@ -332,7 +333,9 @@ def _check_needs(run: Run) -> None:
     if not missing:
         return
     giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
-    remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
+    remedy = hint_for_missing(missing)
+    if giving:
+        remedy = f"; rollout={' or '.join(giving)} does"
     if run.rollout.name in giving:
         remedy = f"; rollout={run.rollout.name} with its own defaults does"
     code = run.estimator.named_code

@@ -18,7 +18,6 @@ from advsweep.errors import AdvsweepError, BatchError, CheckpointError, PluginEr
 from advsweep.estimators import CATALOGUE
 from advsweep.estimators.batch import (
     COUNTERS,
-    GIVEN_BY,
     PER_PART,
     PER_PROMPT,
     PER_TOKEN,
@@ -27,6 +26,7 @@ from advsweep.estimators.batch import (
     GroupBatch,
     Groups,
 )
+from advsweep.estimators.given import hint_for_missing
 from advsweep.estimators.turns import check_turns
 
 if TYPE_CHECKING:
@@ -253,9 +253,9 @@ class Estimator(Component):
         for name in ("mask", "frequencies", "turn_of_token", *sorted(self.needs | self.uses)):
             value = getattr(batch, name)
             if value is None and name in self.needs:
-                hint = f"; {GIVEN_BY[name]} gives them" if name in GIVEN_BY else ""
                 raise BatchError(
-                    f"estimator '{self.name}' needs {name}, which the batch lacks{hint}"
+                    f"estimator '{self.name}' needs {name}, which the batch lacks"
+                    f"{hint_for_missing([name])}"
                 )
             if value is not None and name not in COUNTERS and name != "part_weights":
                 _check_shape(name, value, batch)

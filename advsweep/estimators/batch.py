@@ -62,13 +62,6 @@ NEUTRAL_INPUTS: Mapping[str, float] = {
     "total_steps": 100,
 }
 
-# Who gives inputs that few batches have, as messages say it.
-GIVEN_BY: Mapping[str, str] = {
-    "turn_rewards": "a task that rewards turns",
-    "turn_states": "a task whose environment names its states",
-    "turn_values": "rollout=vine",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBatch:

@@ -165,6 +165,15 @@ def test_a_policy_that_gives_what_is_missing_is_named(backend, small_config):
         build_run(small_config(backend, estimator={"name": "aapo"}))
 
 
+@pytest.mark.parametrize(
+    ("name", "giver"),
+    [("gigpo", r"task=walks\) gives turn_states"), ("turn_grpo", r"=0\.5\) gives turn_rewards")],
+)
+def test_what_gives_turns_is_named(small_config, name, giver):
+    with pytest.raises(ConfigError, match=f"estimator: '{name}' needs .*{giver}"):
+        build_run(small_config("tiny", estimator={"name": name}))
+
+
 @pytest.mark.parametrize("retry_if", ["all", "any"])
 @pytest.mark.parametrize("backend", ["tiny", "bandit"])
 def test_failed_prompts_are_tried_again(backend, small_run, train, tmp_path, retry_if):
