@@ -104,7 +104,10 @@ def choose_baseline(
 
 
 def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
-    """Return the first trained row's estimator, or its whole group if all share the estimator."""
+    """Return the first trained row's estimator, or its whole group if all share the estimator.
+
+    The objective and the rollout policy are part of it where the estimator was trained with one.
+    """
     trained = [row for row in rows if not row.is_untrained]
     if len(trained) < 2 or len(trained) > MOST_ROWS:
         return None
@@ -113,7 +116,27 @@ def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
         return BaselineRows({METHOD: first[METHOD]})
     of_estimator = {k: value for k, value in first.items() if k.partition(".")[0] == "estimator"}
     baseline = BaselineRows(of_estimator or first)
-    return BaselineRows(first) if all(map(baseline.includes, trained)) else baseline
+    if all(map(baseline.includes, trained)):
+        return BaselineRows(first)
+    return BaselineRows({**baseline.values, **_of_arm(first, baseline, trained)})
+
+
+def _of_arm(
+    first: Mapping[str, Any], baseline: BaselineRows, trained: Sequence[Row]
+) -> dict[str, Any]:
+    """Return the objective and the rollout policy that are part of the baseline's arm.
+
+    They are where all of its rows have the same: an estimator that others were trained with, such
+    as one that needs rollouts of its own, is then compared with it all the same.
+    """
+    own = [row.group for row in trained if baseline.includes(row)]
+    return {
+        key: first[key]
+        for key in METHOD_NODES
+        if key in first
+        and key not in baseline.values
+        and all(group.get(key) == first[key] for group in own)
+    }
 
 
 def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:

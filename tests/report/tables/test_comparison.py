@@ -78,6 +78,32 @@ def test_rows_are_compared_with_the_baseline_of_their_own_setting(rewards):
     ]
 
 
+def test_an_estimator_with_rollouts_of_its_own_is_compared_with_the_only_baseline(lab, constant):
+    """It cannot have been trained with those of the baseline."""
+    arms = [("a", "plain"), ("b", "plain"), ("c", "vine")]
+    for estimator, policy in arms:
+        for seed, value in enumerate([0.5, 0.6]):
+            points = constant(reward__mean=value)
+            lab.run(estimator, seed, points=points, solved=None, rollout={"name": policy})
+    report = build_report(lab.store, ReportRequest("demo", columns=["reward/mean@end"]))
+    assert report.baseline == "a, rollout=plain"
+    compared = [report.rows[d.row].group["estimator"] for d in report.differences]
+    assert compared == ["b", "c"]
+
+
+def test_rollouts_that_the_baseline_was_trained_with_both_are_settings(lab, constant):
+    for estimator in ("a", "b"):
+        for policy in ("plain", "vine"):
+            for seed, value in enumerate([0.5, 0.6]):
+                points = constant(reward__mean=value)
+                lab.run(estimator, seed, points=points, solved=None, rollout={"name": policy})
+    report = build_report(lab.store, ReportRequest("demo", columns=["reward/mean@end"]))
+    assert report.baseline == "a"
+    pairs = [(report.rows[d.row].group, report.rows[d.baseline].group) for d in report.differences]
+    assert all(row["rollout"] == baseline["rollout"] for row, baseline in pairs)
+    assert len(pairs) == 2
+
+
 def test_named_baseline(rewards):
     report = rewards({"baseline": "b"}, a=[0.5, 0.6], b=[0.6, 0.8], c=[0.1, 0.2])
     assert {report.rows[d.row].group["estimator"] for d in report.differences} == {"a", "c"}
