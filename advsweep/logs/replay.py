@@ -21,7 +21,7 @@ from advsweep.diagnostics.group_statistics import StackedRollouts, collapsed_gro
 from advsweep.errors import BatchError
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.batch import COUNTERS, GroupBatch
-from advsweep.logs.rollout_metrics import batch_of, logged_advantages, turn_inputs
+from advsweep.logs.rollout_metrics import batch_of, logged_advantages, tells_turns, turn_inputs
 from advsweep.logs.rollout_records import RolloutStep
 
 if TYPE_CHECKING:
@@ -298,14 +298,12 @@ def _turns_of_all(
 
     None for each unless the turns of all rollouts are known, and some have several.
     """
-    turns = [[group.turns for group in step.groups] for step in steps]
-    known = [[group for group in of_step if group is not None] for of_step in turns]
-    is_complete = [len(groups) for groups in known] == [len(groups) for groups in turns]
-    longest = max((max(group.counts) for groups in known for group in groups), default=0)
-    if not is_complete or longest < 2:
+    if not tells_turns(steps):
         return [None for _ in steps]
-    pairs = zip(known, batches, strict=True)
-    inputs = [turn_inputs(groups, batch.rewards) for groups, batch in pairs]
+    inputs = []
+    for step, batch in zip(steps, batches, strict=True):
+        turns = [group.turns for group in step.groups if group.turns is not None]
+        inputs.append(turn_inputs(turns, batch.rewards))
     common = set(inputs[0]).intersection(*inputs)
     return [{name: each[name] for name in sorted(common)} for each in inputs]
 

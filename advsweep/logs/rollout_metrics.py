@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,6 +84,7 @@ def metrics_of_dump(
         total_steps = None
     source = _AdvantagesOfDump(config.get("estimator"))
     is_graded = any(map(_has_graded_rewards, steps))
+    has_turns = tells_turns(steps)
     low, high = math.inf, -math.inf
     # In order, one after another: an estimator with memory sees what it saw in the training.
     for step in steps:
@@ -93,7 +94,7 @@ def metrics_of_dump(
         scorable = torch.ones_like(batch.rewards) == 1 if batch.mask is None else batch.mask
         advantages = source.of(step, batch)
         metrics = rollout_metrics(
-            batch,
+            _with_turns(step, batch) if has_turns else batch,
             advantages or Advantages(values=batch.rewards[:0], keep=scorable),
             verdicts=(batch.rewards >= success_at).to(batch.rewards),
             judged=batch.rewards,
@@ -287,6 +288,21 @@ def _lists_of_all(groups: Sequence[RolloutGroup]) -> dict[str, list[list[float]]
     if None not in lengths:
         lists["lengths"] = [[float(length) for length in each or ()] for each in lengths]
     return lists
+
+
+def tells_turns(steps: Iterable[RolloutStep]) -> bool:
+    """Return whether a dump tells the turns of all rollouts, and some have several."""
+    turns = [group.turns for step in steps for group in step.groups]
+    known = [group for group in turns if group is not None]
+    return len(known) == len(turns) and any(max(group.counts) > 1 for group in known)
+
+
+def _with_turns(step: RolloutStep, batch: GroupBatch) -> GroupBatch:
+    """Return a batch with its turns, for metrics, which read no tokens of them."""
+    turns = [group.turns for group in step.groups if group.turns is not None]
+    inputs: dict[str, Any] = dict(turn_inputs(turns, batch.rewards))
+    del inputs["lengths"]
+    return replace(batch, **inputs)
 
 
 def turn_inputs(

@@ -13,7 +13,7 @@ from advsweep.logs.rollout_metrics import (
     estimator_of,
     metrics_of_dump,
 )
-from advsweep.logs.rollout_records import RolloutGroup, RolloutStep
+from advsweep.logs.rollout_records import GroupTurns, RolloutGroup, RolloutStep
 
 
 def step_of(number: int, *groups: list[float]) -> RolloutStep:
@@ -45,6 +45,21 @@ def test_masses_of_a_known_estimator() -> None:
     }
     assert {name: step.values[name] for name in expected} == pytest.approx(expected)
     assert found.notes == ["advantages were computed from the rewards by estimator 'dr_grpo'"]
+
+
+def test_turns_of_episodes_are_counted_where_the_dump_tells_all() -> None:
+    several = RolloutGroup("p", [1.0, 0.0], lengths=[30, 10], turns=GroupTurns([3, 1]))
+    equal = RolloutGroup("q", [1.0, 1.0], lengths=[20, 20], turns=GroupTurns([1, 1]))
+    config = {"estimator": "grpo"}
+    (step,) = metrics_of_dump([RolloutStep(1, [several, equal])], config).steps
+    assert step.values["turns/mean"] == pytest.approx(6 / 4)
+    # Of two groups the second has equal rewards; only one rollout has a second turn.
+    assert step.values["turns/collapsed/turn_1"] == pytest.approx(1 / 2)
+    assert "turns/collapsed/turn_2" not in step.values
+    assert step.values["cost/tokens"] == 80
+    unknown = [RolloutStep(1, [several, equal._replace(turns=None)])]
+    (step,) = metrics_of_dump(unknown, config).steps
+    assert "turns/mean" not in step.values
 
 
 def test_groups_of_different_sizes() -> None:
