@@ -39,6 +39,13 @@ def unmixed(backend, monkeypatch):
 def refused(backend, rollout, small_config):
     """Whether a backend does not support a policy; it says so then."""
     policy, supported = ROLLOUTS.get(rollout), BACKENDS.get(backend).supports
+    if policy.draws_values:
+        # Those that support it train it on a task with turns: `tiny/test_episodes.py`.
+        with pytest.raises(
+            ConfigError, match=r"measures values of turns, and task .* has no turns"
+        ):
+            build_run(small_config(backend, rollout={"name": rollout}))
+        return True
     if policy.draws_again and Can.RETRIES not in supported:
         what = "trains on more groups"
     elif policy.draws_greedy and Can.GREEDY not in supported:

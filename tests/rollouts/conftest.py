@@ -25,6 +25,7 @@ class Script:
         group_size: rollouts of a group that are trained on.
         counts: tokens, one row per group; by default 1.
         judged: verdicts, one row per group of `rewards`; by default the rewards.
+        measured: the episodes and the rollouts that values were measured with.
     """
 
     rewards: Sequence[Sequence[float]]
@@ -38,6 +39,7 @@ class Script:
     again: Sequence[Sequence[float]] = ()
     repeated: list[list[int]] = field(default_factory=list)
     judged: Sequence[Sequence[float]] = ()
+    measured: list[tuple[int, int]] = field(default_factory=list)
     _drawn: list[Sequence[float]] = field(default_factory=list)
 
     @property
@@ -73,6 +75,9 @@ class Script:
     def draw_greedy(self, groups: Tensor) -> Tensor:
         greedy = self.greedy or [row[0] for row in self._drawn]
         return torch.tensor([greedy[group] for group in groups.tolist()])
+
+    def draw_values(self, episodes: int, rollouts: int) -> None:
+        self.measured.append((episodes, rollouts))
 
 
 @pytest.fixture

@@ -42,10 +42,13 @@ def test_it_chooses_groups_that_were_drawn_each_once(policy: RolloutPolicy, scri
 
 
 def test_it_provides_what_it_promises(policy: RolloutPolicy, script: Any) -> None:
-    collected = policy.collect(script(ROWS, references=ROWS * 20), 6)
+    source = script(ROWS, references=ROWS * 20)
+    collected = policy.collect(source, 6)
     fields = {field.name for field in dataclasses.fields(GroupBatch)}
     given = {name for name in fields if getattr(collected, name, None) is not None}
-    assert given == policy.provides
+    # The batch of the source has the values that were measured.
+    assert bool(source.measured) == policy.draws_values == ("turn_values" in policy.provides)
+    assert given == policy.provides - {"turn_values"}
     for name in given:
         per_group = () if name in PER_PROMPT else (2,)
         assert getattr(collected, name).shape == (len(collected.groups), *per_group)
