@@ -176,7 +176,7 @@ def metrics_page() -> str:
         "Every metric has the same definition on every backend. Words in capitals stand for "
         "numbers or names. *Better* says which values reports mark as best. "
         "[What is recorded](../diagnostics.md) explains the less common ones; "
-        "[Reports](../reports.md) has the windows (`@end`, `@first100`) and filters "
+        "[Columns](../columns.md) has the windows (`@end`, `@first100`) and filters "
         "(`[level=3]`) that any column takes.\n",
     ]
     for subject, metrics in read_catalogue().items():
