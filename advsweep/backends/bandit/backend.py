@@ -155,7 +155,7 @@ class BanditBackend(BanditOptions, Backend):
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         if isinstance(run.task, Walks):
-            return self._walk_sampler(run, directory, step, task or run.task)
+            return self._walk_sampler(run, directory, step, _on_same_map(task, run.task))
         if task is not None and identity_of(task) != identity_of(run.task):
             raise ConfigError(
                 f"task: expected the bandit that the run was trained on, got '{task.label}' with "
@@ -166,14 +166,9 @@ class BanditBackend(BanditOptions, Backend):
             stack.restore(0, Checkpoints(directory, run.identity).load(step).files)
         return stack.sampler(0)
 
-    def _walk_sampler(self, run: Run, directory: Path, step: int, task: Task) -> Sampler:
+    def _walk_sampler(self, run: Run, directory: Path, step: int, task: Walks) -> Sampler:
         from advsweep.backends.bandit.walk_sampling import WalkSampler
 
-        if not isinstance(task, Walks) or task.map_seed != run.task.map_seed:
-            raise ConfigError(
-                f"task: expected 'walks' on the map of seed {run.task.map_seed}, which the run's "
-                f"table is of, got '{task.label}'"
-            )
         trainer = self._walk_trainer(run)
         if step > 0:
             trainer.restore(Checkpoints(directory, run.identity).load(step).files)
@@ -225,6 +220,18 @@ def _check_walks(run: Run, task: Walks) -> None:
             f"control: expected none or aa, as rollout '{run.rollout.name}' with backend 'bandit' "
             f"computes exact values from true verdicts, got '{run.control.name}'"
         )
+
+
+def _on_same_map(task: Task | None, trained: Walks) -> Walks:
+    """Return a task that is asked of a table, checked to be on the map that it was trained on."""
+    if task is None:
+        return trained
+    if not isinstance(task, Walks) or task.map_seed != trained.map_seed:
+        raise ConfigError(
+            f"task: expected 'walks' on the map of seed {trained.map_seed}, which the run's table "
+            f"is of, got '{task.label}'"
+        )
+    return task
 
 
 def _table(run: Run) -> Table:

@@ -64,9 +64,7 @@ class WalkUpdate:
         self._ways = ways
         self._state = state
 
-    def step(
-        self, step: int, experience: WalkExperience, anchor: Logits
-    ) -> dict[str, float]:
+    def step(self, step: int, experience: WalkExperience, anchor: Logits) -> dict[str, float]:
         """Train on every minibatch `inner_epochs` times; return means over minibatches.
 
         Skip minibatches in which no rollout takes part.
