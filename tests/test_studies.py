@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
 # Two have RANGES, negative weights begin beyond the gates, and a model
 # of others has no floor and no ratios.
-OTHERS = ("leaderboard", "speed", "scale", "negative_weights", "real_model")
+OTHERS = ("leaderboard", "speed", "negative_weights", "real_model", "scale", "random_real")
 TRAINED = [f"{n}/report" for n in STUDIES if n not in OTHERS]
 RANGES = ["leaderboard/hard", "leaderboard/middle", "leaderboard/easy", "speed/hard", "speed/easy"]
 NOT_DRAWN_YET = {("fade", "forest.svg"), ("a_grae", "forest.svg")}
