@@ -34,6 +34,16 @@ os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "1
 os.environ["PYTHONPATH"] = _PATH
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names of tests that differ from process to process, which stop parallel runs."""
+    for item in items:
+        if " at 0x" in item.name:
+            raise pytest.UsageError(
+                f"{item.nodeid}: expected a name that every process gives, got an address; name "
+                "the cases by ids="
+            )
+
+
 _TESTS = itertools.count()
 
 

@@ -224,7 +224,9 @@ RELEASED: list[tuple[str, dict[str, Any], Callable[[list[dict[str, Any]]], list[
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    ("name", "options", "released"), RELEASED, ids=lambda value: str(value)[:30]
+    ("name", "options", "released"),
+    RELEASED,
+    ids=lambda value: getattr(value, "__name__", str(value))[:30],
 )
 def test_it_is_the_released_code(
     name: str, options: dict[str, Any], released: Callable[..., list[float]], seed: int
