@@ -15,6 +15,7 @@ from matplotlib.transforms import Bbox
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError
 from advsweep.report.data.filters import parse_where
 from advsweep.report.data.labels import label_rows
+from advsweep.report.figures import chart
 from advsweep.report.figures.data import FigureData, NamedRuns
 from advsweep.report.figures.draw import draw_page, write
 from advsweep.report.figures.registry import FIGURES, collect, collect_figures
@@ -504,3 +505,11 @@ def test_bands_of_shares_stay_between_0_and_1(lab: Any, constant: Callable[..., 
     ]
     assert ends[0] == (0, 1)
     assert ends[1][0] < -5
+
+
+def test_the_axis_of_a_share_ends_a_margin_past_it():
+    (style,) = choose_styles(["a"], ["a"])
+    band = chart.Series("a", style, [0, 1], [0.4, 0.9], low=[-0.5, 0.1], high=[1.0, 2.0])
+    # The span of the means is .5: the band is shown from .4 - .3 to .9 + .3, which no share has.
+    assert chart.limits([band]) == pytest.approx((0.1 - 0.055, 1.2 + 0.055))
+    assert chart.limits([band], (0.0, 1.0)) == pytest.approx((0.1 - 0.045, 1 + 0.045))

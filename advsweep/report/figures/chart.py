@@ -198,10 +198,16 @@ def grid_columns(panels: int) -> int:
     return math.ceil(panels / math.ceil(panels / 3)) if panels != 3 else 2
 
 
-def limits(series: Iterable[Series]) -> tuple[float, float]:
+def limits(
+    series: Iterable[Series], within: tuple[float, float] | None = None
+) -> tuple[float, float]:
     """Return limits that contain the means, and the bands up to 0.6 of the means' span.
 
     A wider band is cut, as it would flatten the means.
+
+    Args:
+        within: the least and greatest possible value, past which there is only a margin; None
+            without bounds.
     """
     series = list(series)
     means = np.concatenate([np.asarray(own.y, dtype=float) for own in series])
@@ -215,6 +221,9 @@ def limits(series: Iterable[Series]) -> tuple[float, float]:
     span = (high - low) or 0.1 * abs(high) or 1.0
     low = max(low - 0.6 * span, float(ends.min(initial=low)))
     high = min(high + 0.6 * span, float(ends.max(initial=high)))
+    if within is not None:
+        low = max(low, within[0])
+        high = min(high, within[1])
     margin = 0.05 * (high - low) or 0.5 * span
     return low - margin, high + margin
 

@@ -75,7 +75,7 @@ def _panel(metric: str, lines: Sequence[chart.Series], *, is_single: bool) -> ch
         title=label_axis(metric),
         series=lines,
         x_label="training step",
-        y_limits=chart.limits(lines),
+        y_limits=chart.limits(lines, range_of(metric)),
         within=range_of(metric),
         height=3.0 if is_single else 2.3,
     )

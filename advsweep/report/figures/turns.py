@@ -37,7 +37,7 @@ def turns(data: FigureData) -> chart.Chart:
                 series=lines,
                 x_label="turn",
                 x_ticks={turn: str(turn) for turn in numbers} if len(numbers) <= _TICKS else None,
-                y_limits=chart.limits(lines),
+                y_limits=chart.limits(lines, range_of(name)),
                 within=range_of(name),
                 height=3.0,
             )
