@@ -95,8 +95,9 @@ def test_what_cannot_be_used_is_refused_with_its_place(write, body, words):
 
 
 def test_what_the_backend_lacks_is_refused_before_a_training(write):
-    idea = read_idea(write("def advantages(rewards, ref_rewards): return rewards - ref_rewards"))
-    with pytest.raises(AdvsweepError, match=r"idea\.py:1.* needs ref_rewards, which backend"):
+    body = "def advantages(rewards, turn_states): return rewards + 0 * turn_states[..., 0]"
+    idea = read_idea(write(body))
+    with pytest.raises(AdvsweepError, match=r"idea\.py:1.* needs turn_states, which backend"):
         plan_judge(idea, range_setting("middle"), lambda name, signature: True)
 
 
