@@ -110,7 +110,7 @@ BREAKING = {
     [
         (["list", "tasks"], ""),
         # This message names the components that would help.
-        (["run", "--dry-run", "estimator=aapo"], "rollout=reference does"),
+        (["run", "--dry-run", "estimator=aapo", "rollout=filter_drop"], "rollout=reference does"),
     ],
 )
 def test_a_broken_plugin_breaks_no_command(advsweep_with, arguments, message):
