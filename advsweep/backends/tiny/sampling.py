@@ -157,9 +157,7 @@ def _sample(
     steps = task.max_completion_length
     count = decoder.logits.shape[1]
     uniform = torch.rand(steps, count, generator=sampling.generator)
-    tokens = torch.full((count, steps), task.pad_id)
-    log_probs, entropies, certainties, squares = (torch.zeros(count, steps) for _ in range(4))
-    lengths = torch.full((count,), steps)
+    record = _Record(task, count, squares=sampling.squares)
     columns = torch.arange(count)
     running = torch.ones(count, dtype=torch.bool)
     for step in range(steps):
@@ -172,17 +170,13 @@ def _sample(
             token = _draw(log_p, p, uniform[step, columns], sampling)
             if dialogue is not None:
                 token = torch.where(dialogue.answers(columns), dialogue.replies[columns], token)
-            log_probs[columns, step] = log_p.gather(0, token[None])[0]
-            entropies[columns, step] = -(p * log_p).sum(dim=0)
-            certainties[columns, step] = -log_p.mean(dim=0) - math.log(len(p))
-            if sampling.squares:
-                squares[columns, step] = p.square().sum(dim=0)
-        tokens[columns, step] = token
+            record.write_chances(step, columns, token, log_p, p)
+        record.tokens[columns, step] = token
         if dialogue is None:
             ended = running & (token == task.eos_id)
         else:
             ended = dialogue.take(step, columns, token, running)
-        lengths[columns[ended]] = step + 1
+        record.lengths[columns[ended]] = step + 1
         running &= ~ended
         left = running.nonzero()[:, 0]
         if step == steps - 1 or len(left) == 0:
@@ -193,21 +187,60 @@ def _sample(
             running = running[left]
             token = token[left]
         decoder.feed(token)
-    last = tokens.gather(1, lengths[:, None] - 1)[:, 0]
-    rollouts = Rollouts(
-        tokens=tokens,
-        lengths=lengths,
-        log_probs=log_probs,
-        entropies=entropies,
-        certainties=certainties,
-        squares=squares,
-        truncated=last != task.eos_id if dialogue is None else dialogue.cut_off,
-        turns=None if dialogue is None else dialogue.turns,
-    )
-    tokens.masked_fill_(torch.arange(steps) >= lengths[:, None], task.pad_id)
-    for per_token in (log_probs, entropies, certainties, squares):
-        per_token.masked_fill_(~rollouts.mask, 0)
-    return rollouts
+    return record.rollouts(dialogue)
+
+
+class _Record:
+    """What has been sampled so far; of columns that have ended, anything past their ends.
+
+    Args:
+        squares: whether to record Σπ².
+    """
+
+    def __init__(self, task: SymbolTask, count: int, *, squares: bool) -> None:
+        shape = (count, task.max_completion_length)
+        self._task = task
+        self._has_squares = squares
+        self.tokens = torch.full(shape, task.pad_id)
+        self.lengths = torch.full((count,), task.max_completion_length)
+        self._log_probs = torch.zeros(shape)
+        self._entropies = torch.zeros(shape)
+        self._certainties = torch.zeros(shape)
+        self._squares = torch.zeros(shape)
+
+    def write_chances(
+        self,
+        step: int,
+        columns: Int[Tensor, " columns"],
+        token: Int[Tensor, " columns"],
+        log_p: Float[Tensor, "vocabulary columns"],
+        p: Float[Tensor, "vocabulary columns"],
+    ) -> None:
+        """Record what the distributions say from which a step's tokens were drawn."""
+        self._log_probs[columns, step] = log_p.gather(0, token[None])[0]
+        self._entropies[columns, step] = -(p * log_p).sum(dim=0)
+        self._certainties[columns, step] = -log_p.mean(dim=0) - math.log(len(p))
+        if self._has_squares:
+            self._squares[columns, step] = p.square().sum(dim=0)
+
+    def rollouts(self, dialogue: _Dialogue | None) -> Rollouts:
+        """Return what was sampled, with nothing past the ends and at tokens of an environment."""
+        last = self.tokens.gather(1, self.lengths[:, None] - 1)[:, 0]
+        rollouts = Rollouts(
+            tokens=self.tokens,
+            lengths=self.lengths,
+            log_probs=self._log_probs,
+            entropies=self._entropies,
+            certainties=self._certainties,
+            squares=self._squares,
+            truncated=last != self._task.eos_id if dialogue is None else dialogue.cut_off,
+            turns=None if dialogue is None else dialogue.turns,
+        )
+        past = torch.arange(self.tokens.shape[1]) >= self.lengths[:, None]
+        self.tokens.masked_fill_(past, self._task.pad_id)
+        for chances in (self._log_probs, self._entropies, self._certainties, self._squares):
+            chances.masked_fill_(~rollouts.mask, 0)
+        return rollouts
 
 
 def _draw(
