@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -156,9 +157,10 @@ def _describe_kind(judged: Judged) -> str:
             f"{100 * early.level:.0f} %)."
         )
     shown = show_measured(first.to_baseline)
-    if verdict.kind is VerdictKind.OPEN:
-        rest = f"equivalent within {first.to_baseline.equal_within:.2g} at 5 %"
-        return f"{head}: {shown}; {rest}."
+    least = first.to_baseline.equal_within
+    # Differences without spread, as where nothing is learned, have no such margin.
+    if verdict.kind is VerdictKind.OPEN and math.isfinite(least):
+        return f"{head}: {shown}; equivalent within {least:.2g} at 5 %."
     significant = "significant, and " if first.to_baseline.is_significant else ""
     if verdict.kind is VerdictKind.EQUIVALENT:
         return f"{head}: {shown}; the difference is {significant}smaller than the margin."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -239,6 +240,21 @@ def test_a_race_that_ended_early_is_said_of_the_other_intervals(early, without_s
     first, *others = describe_verdict(judged)
     assert ("the interval holds at every look" in first) is is_said
     assert ("a little too narrow" in " ".join(others)) is is_said
+
+
+def test_differences_without_spread_have_no_margin():
+    """Where nothing is learned all differences are 0, and no margin can be computed."""
+    candidate = session.consider("psr", [], range_setting("middle"))
+    to_baseline = measured(0.0, 0.0)
+    assert math.isnan(to_baseline.equal_within)
+    judged = Judged(
+        idea=candidate.idea,
+        setting=candidate.setting,
+        examination=candidate.examination,
+        verdict=Verdict(kind=VerdictKind.OPEN, outcomes=[outcome(to_baseline)], seeds=5),
+        sweep="judge-psr-middle",
+    )
+    assert "nan" not in describe_verdict(judged)[0]
 
 
 def test_the_place_among_the_arms_of_the_leaderboard():
