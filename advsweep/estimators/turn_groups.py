@@ -57,18 +57,23 @@ class TurnGroups:
         """Group the turns of a prompt that have the same state before them, at any number."""
         prompts, rollouts, numbers = turns.present.nonzero().unbind(dim=-1)
         states = turns.states[prompts, rollouts, numbers].long()
-        pairs = torch.stack((prompts, states), dim=-1)
-        keys, rows = torch.unique(pairs, dim=0, return_inverse=True)
+        # One number for prompt and state: sorting pairs takes much longer.
+        names, places = torch.unique(states, return_inverse=True)
+        pairs, rows = torch.unique(prompts * len(names) + places, return_inverse=True)
         group_size = turns.present.shape[1]
         visits = _ranks(rows * group_size + rollouts)
         columns = visits * group_size + rollouts
         width = (int(visits.max()) + 1) * group_size
-        table = numbers.new_zeros(len(keys), width)
+        table = numbers.new_zeros(len(pairs), width)
         table[rows, columns] = numbers
         present = torch.zeros_like(table, dtype=torch.bool)
         present[rows, columns] = True
         return cls(
-            prompts=keys[:, 0], labels=keys[:, 1], numbers=table, present=present, turns=turns
+            prompts=pairs // len(names),
+            labels=names[pairs % len(names)],
+            numbers=table,
+            present=present,
+            turns=turns,
         )
 
     def gather(self, values: PerTurn) -> Shaped[Tensor, "rows columns"]:
