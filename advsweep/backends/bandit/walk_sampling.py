@@ -12,6 +12,7 @@ from torch import Tensor
 
 from advsweep.backends.bandit.walk_policy import Chart, Positions, WalkPolicy, Ways, entropies
 from advsweep.backends.randomness import Stream, torch_generator
+from advsweep.backends.training_loop import Answers
 from advsweep.tasks.base import Completions
 from advsweep.tasks.walk_episodes import SYMBOLS, parse_prompts
 
@@ -79,6 +80,16 @@ class Rollouts:
     def mask(self) -> Bool[Tensor, "rows turns"]:
         """True for the turns of an episode."""
         return torch.arange(self.ways.shape[1]) < self.lengths[:, None]
+
+    @property
+    def generated(self) -> Int[Tensor, " rows"]:
+        """Tokens of each episode, which are its turns."""
+        return self.lengths
+
+    @property
+    def answers(self) -> Answers:
+        """The episodes as they are scored."""
+        return Answers(texts=self.texts, lengths=self.lengths.float(), truncated=self.cut_off)
 
     @property
     def turns(self) -> Int[Tensor, "rows turns"]:

@@ -23,16 +23,11 @@ from advsweep.backends.bandit.walk_sampling import (
     sample,
 )
 from advsweep.backends.bandit.walk_update import WalkExperience, WalkUpdate
-from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
+from advsweep.backends.seeded_source import SampledTokens, SeededSource
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.training_loop import (
-    Answers,
-    LanguageSource,
-    Scores,
-    TokenStatistics,
     base_solve_rate,
     collect_and_weigh,
-    score,
 )
 from advsweep.names import ENTROPY_CHANGE, UPDATE_SECONDS
 from advsweep.tasks.base import Split
@@ -223,71 +218,40 @@ class WalkTrainer:
         self._meter.restore({} if change is None else safetensors.torch.load(change))
 
 
-class _Source(LanguageSource):
-    """Draws groups of one step and scores them.
-
-    Attributes:
-        reward_seconds: time spent in the verifier.
-    """
+class _Source(SeededSource):
+    """Draws groups of one step and scores them."""
 
     def __init__(self, trainer: WalkTrainer, step: int) -> None:
-        run = trainer.run
-        super().__init__(run, step)
+        super().__init__(trainer.run, step, trainer.base_rate)
         self._trainer = trainer
-        self._read = run.estimator.needs | run.estimator.uses
-        # A stream for each purpose, as on the tiny backend.
-        self._generator = torch_generator(run.rollout_seed, Stream.ROLLOUTS, step)
-        self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
-        self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
         self._rollouts: list[Rollouts] = []
-        self.reward_seconds = 0.0
-
-    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
-        return self._draw(list(self._trainer.task.draw(prompts, self._rng)))
-
-    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        return self._draw([self._problems[group] for group in groups.tolist()])
 
     def _draw(self, problems: list[Problem]) -> Float[Tensor, "prompts rollouts"]:
-        rollouts = self._sample(self._trainer.logits, self._repeated(problems), self._generator)
-        scores = self._score(self._repeated(problems), rollouts)
+        repeated = self._repeated(problems)
+        rollouts = self._sample(self._trainer.logits, repeated, self._generator)
+        scores = self._score(repeated, rollouts.answers)
         self._rollouts.append(rollouts)
-        statistics = TokenStatistics(
-            lengths=rollouts.lengths.float(),
-            surprisal=(-rollouts.log_probs).sum(dim=1),
-            entropy=rollouts.entropies.sum(dim=1),
-            certainty=rollouts.certainties.sum(dim=1),
-            tokens=self._of_tokens(rollouts),
-            turns=rollouts.turns,
-        )
-        return self._add(problems, scores, statistics)
+        return self._add(problems, scores, self._statistics_of(problems, rollouts))
 
-    def _of_tokens(self, rollouts: Rollouts) -> dict[str, Float[Tensor, "rows turns"]]:
-        """Return the numbers of each turn that the estimator reads, 0 past the last."""
-        tokens = {}
-        log_probs = rollouts.log_probs
-        if "token_entropies" in self._read:
-            tokens["token_entropies"] = rollouts.entropies
-        if "token_grad_norms" in self._read:
-            tokens["token_grad_norms"] = 1 - 2 * log_probs.exp() + rollouts.squares
-        if "token_kl" in self._read:
-            anchor = self._trainer.policy(self._trainer.table(PENALTY))
-            of_anchor = at_ways(anchor.log(rollouts.positions), rollouts.ways)
-            tokens["token_kl"] = log_probs - of_anchor
-        return {name: values.where(rollouts.mask, 0.0) for name, values in tokens.items()}
+    def _anchor_log_probs(
+        self, problems: Sequence[Problem], rollouts: SampledTokens
+    ) -> Float[Tensor, "rows tokens"]:
+        assert isinstance(rollouts, Rollouts)
+        anchor = self._trainer.policy(self._trainer.table(PENALTY))
+        return at_ways(anchor.log(rollouts.positions), rollouts.ways)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        problems = self._repeated([self._problems[group] for group in groups.tolist()])
+        problems = self._repeated(self._problems_of(groups))
         logits = self._trainer.table(REFERENCE)
         rollouts = self._sample(logits, problems, self._reference_generator)
         self.references += len(problems)
-        return self._score(problems, rollouts).rewards.view(len(groups), -1)
+        return self._score(problems, rollouts.answers).rewards.view(len(groups), -1)
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
-        problems = [self._problems[group] for group in groups.tolist()]
+        problems = self._problems_of(groups)
         rollouts = self._sample(self._trainer.logits, problems, None)
         self.references += len(problems)
-        return self._score(problems, rollouts).rewards
+        return self._score(problems, rollouts.answers).rewards
 
     def draw_values(self, episodes: int, rollouts: int) -> None:
         """Compute the values before the turns of episodes; they are exact, and cost no rollout."""
@@ -312,20 +276,3 @@ class _Source(LanguageSource):
         trainer = self._trainer
         prompts = [problem.prompt for problem in problems]
         return sample(trainer.policy(logits), trainer.ways, trainer.task, prompts, generator)
-
-    def _score(self, problems: Sequence[Problem], rollouts: Rollouts) -> Scores:
-        """Score episodes, each of a problem, and count the time."""
-        started = time.perf_counter()
-        scores = score(
-            self._run,
-            problems,
-            Answers(
-                texts=rollouts.texts,
-                lengths=rollouts.lengths.float(),
-                truncated=rollouts.cut_off,
-            ),
-            rng=self._control_rng,
-            base_rate=self._trainer.base_rate,
-        )
-        self.reward_seconds += time.perf_counter() - started
-        return scores

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
+from advsweep.backends.seeded_source import SampledTokens, SeededSource
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.tiny.network import Continuations, Network
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, TokenSampling, sample
@@ -31,12 +31,9 @@ from advsweep.backends.tiny.weights import (
 )
 from advsweep.backends.training_loop import (
     Answers,
-    LanguageSource,
     Scores,
-    TokenStatistics,
     base_solve_rate,
     collect_and_weigh,
-    score,
 )
 from advsweep.names import ENTROPY_CHANGE, UPDATE_SECONDS
 from advsweep.tasks.episodes import EpisodeTask
@@ -210,71 +207,36 @@ class WeightHistory:
         self._kept.extend(state[number] for number in sorted(state, key=int))
 
 
-class _Source(LanguageSource):
+class _Source(SeededSource):
     """Draws groups of one step and scores them.
 
     Args:
         weights: those that sample.
-
-    Attributes:
-        reward_seconds: time spent in the verifier.
     """
 
     def __init__(self, trainer: TinyTrainer, weights: Tensor, step: int) -> None:
-        run = trainer.run
-        super().__init__(run, step)
+        super().__init__(trainer.run, step, trainer.base_rate)
         self._task = trainer.task
         self._model = trainer.model
-        self._base_rate = trainer.base_rate
         self._weights = weights
         # The weights of reference rollouts, and those from which the KL of rollouts is.
         self._reference = trainer.base if trainer.renewed is None else trainer.renewed
         self._anchor = trainer.base if trainer.penalty is None else trainer.penalty
-        self._read = run.estimator.needs | run.estimator.uses
-        # A stream for each purpose: a policy that draws more references, or a control that takes
-        # more random numbers, leaves the rollouts as they are.
-        self._generator = torch_generator(run.rollout_seed, Stream.ROLLOUTS, step)
-        self._reference_generator = torch_generator(run.rollout_seed, Stream.REFERENCE, step)
-        self._control_rng = numpy_generator(run.seed, Stream.CONTROL, step)
         self._rollouts: list[Rollouts] = []
-        self.reward_seconds = 0.0
-
-    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
-        return self._draw(list(self._task.draw(prompts, self._rng)))
-
-    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        return self._draw([self._problems[group] for group in groups.tolist()])
 
     def _draw(self, problems: list[Problem]) -> Float[Tensor, "prompts rollouts"]:
         rollouts, scores = self._sample(self._weights, problems, self._generator)
         self._rollouts.append(rollouts)
-        tokens = {}
-        if "token_entropies" in self._read:
-            tokens["token_entropies"] = rollouts.entropies
-        if "token_grad_norms" in self._read:
-            tokens["token_grad_norms"] = 1 - 2 * rollouts.log_probs.exp() + rollouts.squares
-        if "token_kl" in self._read:
-            prompts = encode([problem.prompt for problem in problems], self._task)
-            of_anchor = self._log_probs(self._anchor, prompts, rollouts)
-            tokens["token_kl"] = rollouts.log_probs - of_anchor
-        statistics = TokenStatistics(
-            lengths=rollouts.generated.float(),
-            surprisal=(-rollouts.log_probs).sum(dim=1),
-            entropy=rollouts.entropies.sum(dim=1),
-            certainty=rollouts.certainties.sum(dim=1),
-            tokens={name: values.where(rollouts.mask, 0.0) for name, values in tokens.items()},
-            turns=rollouts.turns,
-        )
-        return self._add(problems, scores, statistics)
+        return self._add(problems, scores, self._statistics_of(problems, rollouts))
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        problems = [self._problems[group] for group in groups.tolist()]
+        problems = self._problems_of(groups)
         _, scores = self._sample(self._reference, problems, self._reference_generator)
         self.references += len(scores.rewards)
         return scores.rewards.view(len(problems), -1)
 
     def draw_greedy(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, " groups"]:
-        problems = [self._problems[group] for group in groups.tolist()]
+        problems = self._problems_of(groups)
         _, scores = self._sample(self._weights, problems, self._reference_generator, greedy=True)
         self.references += len(problems)
         return scores.rewards
@@ -318,22 +280,26 @@ class _Source(LanguageSource):
         )
 
     def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
-        return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
+        return self._encode(self._problems_of(groups))
+
+    def _encode(self, problems: Sequence[Problem]) -> Encoded:
+        return encode([problem.prompt for problem in problems], self._task)
 
     def rollouts(self) -> Rollouts:
         """Return all rollouts drawn, group by group."""
         return Rollouts.concatenate(self._rollouts)
 
-    def _log_probs(
-        self, weights: Float[Tensor, " weights"], prompts: Encoded, rollouts: Rollouts
+    def _anchor_log_probs(
+        self, problems: Sequence[Problem], rollouts: SampledTokens
     ) -> Float[Tensor, "rows tokens"]:
-        """Return log π of the tokens of groups of rollouts, arbitrary past their ends."""
+        assert isinstance(rollouts, Rollouts)
+        prompts = self._encode(problems)
         owner = np.arange(len(prompts.lengths)).repeat(self._run.drawn_size)
         tokens = rollouts.tokens.numpy()
         lengths = rollouts.lengths.numpy()
         continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
         temperature = self._run.generation.temperature
-        return continuations.log_probs(weights, self._model, temperature)[0]
+        return continuations.log_probs(self._anchor, self._model, temperature)[0]
 
     def _sample(
         self,
@@ -365,12 +331,3 @@ class _Source(LanguageSource):
             ),
         )
         return rollouts, scores
-
-    def _score(self, problems: Sequence[Problem], answers: Answers) -> Scores:
-        """Score answers, each to a problem, and count the time."""
-        started = time.perf_counter()
-        scores = score(
-            self._run, problems, answers, rng=self._control_rng, base_rate=self._base_rate
-        )
-        self.reward_seconds += time.perf_counter() - started
-        return scores
