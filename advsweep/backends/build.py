@@ -143,14 +143,15 @@ def rollout_for_estimator(
         ConfigError: a node cannot be built.
     """
     node = config["rollout"]
-    estimator, chosen, backend, task = (
-        _build(key, config[key], cache) for key in ("estimator", "rollout", "backend", "task")
+    estimator, backend, task = (
+        _build(key, config[key], cache) for key in ("estimator", "backend", "task")
     )
-    if chosen.plain() != _build("rollout", DEFAULT_ROLLOUT, cache).plain():
-        return node, []
     missing = estimator.needs - (backend.provides | task.provides)
+    if not missing or backend.external:
+        return node, []
+    chosen, default = (_build("rollout", each, cache) for each in (node, DEFAULT_ROLLOUT))
     giving = [policy.name for policy in ROLLOUTS.classes() if missing <= policy.provides]
-    if not missing or len(giving) != 1 or backend.external:
+    if chosen.plain() != default.plain() or len(giving) != 1:
         return node, []
     message = (
         f"rollout: {giving[0]}, as estimator '{estimator.name}' needs "
