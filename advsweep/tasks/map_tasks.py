@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from advsweep.components import Plain, option
-from advsweep.tasks.base import Problem, Split, TaskSeed
+from advsweep.tasks.base import Floor, Problem, Split, TaskSeed
 from advsweep.tasks.generated import LEVELS, GeneratedTask, Part, belongs, fixed_uniform
 from advsweep.tasks.route_maps import (
     KEPT_MAPS,
@@ -21,9 +21,9 @@ from advsweep.tasks.route_maps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from jaxtyping import Int
+    from jaxtyping import Float, Int
 
     from advsweep.tasks.route_maps import Walks
 
@@ -63,6 +63,19 @@ class MapTask(GeneratedTask):
     def _write(self, walks: Walks) -> list[str]:
         """Return the completions that walk these ways."""
         return write(walks)
+
+    def _floors_of(
+        self,
+        problems: Sequence[Problem],
+        rates: Mapping[str, Float[np.ndarray, " problems"]],
+        meanings: Mapping[str, str],
+    ) -> dict[str, Floor]:
+        """Return floors by name, of the rate at each problem and what the answerer does."""
+        ids = [problem.id for problem in problems]
+        return {
+            name: Floor(name, meanings[name], dict(zip(ids, of_floor.tolist(), strict=True)))
+            for name, of_floor in rates.items()
+        }
 
     def _prompts(self, problems: Sequence[Problem]) -> Prompts:
         """Return the start, stop and goal of problems."""

@@ -200,14 +200,8 @@ def walk(
         weights = links.pull[choices, targets[:, None]]
         weights[visited[active[:, None], choices]] = 0.0
         weights[(choices == goals[:, None]) & (targets != goals)[:, None]] = 0.0
-        cumulated = weights.cumsum(axis=1)
-        total = cumulated[:, -1]
-        alive = total > 0
-        passed = cumulated <= (uniform[active, step] * total)[:, None]
-        # Rounding must not choose a neighbour of weight 0, nor one past the last.
-        last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
-        chosen = np.minimum(passed.sum(axis=1), last)
-        here = choices[np.arange(len(choices)), chosen]
+        alive = (weights > 0).any(axis=1)
+        here = choose(choices, weights, uniform[active, step])
         active = active[alive]
         here = here[alive]
         goals = goals[alive]
@@ -221,6 +215,27 @@ def walk(
         if not len(active):
             break
     return nodes, arrived
+
+
+def choose(
+    choices: Int[np.ndarray, "rows degree"],
+    weights: Float[np.ndarray, "rows degree"],
+    uniform: Float[np.ndarray, " rows"],
+) -> Int[np.ndarray, " rows"]:
+    """Choose a node of each row with probability proportional to its weight.
+
+    Args:
+        weights: 0 for what is not chosen; of a row of zeros the result is arbitrary.
+        uniform: one number in [0, 1) per row.
+    """
+    cumulated = weights.cumsum(axis=1)
+    passed = cumulated <= (uniform * cumulated[:, -1])[:, None]
+    # Rounding must not choose a neighbour of weight 0, nor one past the last.
+    last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
+    chosen: Int[np.ndarray, " rows"] = choices[
+        np.arange(len(choices)), np.minimum(passed.sum(axis=1), last)
+    ]
+    return chosen
 
 
 def write(walks: Walks) -> list[str]:

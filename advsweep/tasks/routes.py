@@ -146,11 +146,8 @@ class Routes(MapTask):
             "guess": "uniform sequences of nodes that end at the goal",
             "walker": "random walks over the map that stop at the goal",
         }
-        ids = [problem.id for problem in problems]
-        return {
-            name: Floor(name, meanings[name], dict(zip(ids, table[cells].tolist(), strict=True)))
-            for name, table in path_tables(self.map_seed).items()
-        }
+        rates = {name: table[cells] for name, table in path_tables(self.map_seed).items()}
+        return self._floors_of(problems, rates, meanings)
 
 
 @functools.lru_cache(KEPT_MAPS)

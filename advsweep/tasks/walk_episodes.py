@@ -17,6 +17,7 @@ from advsweep.tasks.route_maps import (
     NODES,
     Links,
     Prompts,
+    choose,
     route_map,
 )
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     Rows = Int[np.ndarray, " rows"]
     Flags = Bool[np.ndarray, " rows"]
+    _Nodes = Int[np.ndarray, "*shape"]
 
 # What the environment answers: the link is open and the walker has moved, or it has not.
 MOVED = "="
@@ -32,6 +34,8 @@ CLOSED = "!"
 SYMBOLS = NODE_SYMBOLS + ":" + MOVED + CLOSED
 _MOVED_ID = SYMBOLS.index(MOVED)
 _CLOSED_ID = SYMBOLS.index(CLOSED)
+
+_CODES = np.array([ord(symbol) for symbol in SYMBOLS], dtype=np.uint32)
 
 # Ids by the code of a character; -1 for characters that are no symbol.
 _IDS = np.full(128, -1)
@@ -152,6 +156,26 @@ def follow(walkers: Walkers, completions: Sequence[str]) -> Walk:
     return Walk(walkers=walkers, is_true=is_true, states=states, stop_turn=stop_turn)
 
 
+class Scripts:
+    """Episodes that are written down while walkers take their turns."""
+
+    def __init__(self, count: int, max_turns: int) -> None:
+        # The environment answers each turn but the last.
+        self._points = np.zeros((count, 2 * max_turns - 1), dtype=np.uint32)
+
+    def write(self, turn: int, rows: Rows, symbols: Rows, reply: Reply) -> None:
+        """Write what some walkers said in a turn, and the answers where their episodes go on."""
+        self._points[rows, 2 * turn] = _CODES[symbols]
+        goes_on = ~reply.ended
+        if goes_on.any():
+            self._points[rows[goes_on], 2 * turn + 1] = _CODES[reply.symbols[goes_on]]
+
+    def texts(self) -> list[str]:
+        """Return the episodes."""
+        texts: list[str] = self._points.view(f"U{self._points.shape[1]}").ravel().tolist()
+        return texts
+
+
 # Corpus
 
 
@@ -182,10 +206,10 @@ def demonstrate(
     pull = np.vstack([np.exp(-BIAS * known.distances), np.zeros(NODES)])
     wanted = np.ones((rows, NODES + 1))
     wanted[np.arange(rows), walkers.here] = _VISITED
-    closed = np.zeros((rows, NODES, NODES + 1), dtype=bool)
+    # The link that was found to be closed in each turn, as a number; -1 where none was.
+    closed = np.full((rows, max_turns), -1)
     to_stop = targets.stops != NO_STOP
-    points = np.zeros((rows, 2 * max_turns - 1), dtype=np.uint32)
-    codes = np.array([ord(symbol) for symbol in SYMBOLS], dtype=np.uint32)
+    scripts = Scripts(rows, max_turns)
     for turn in range(max_turns):
         active = np.flatnonzero(~walkers.ended)
         if not len(active):
@@ -195,24 +219,25 @@ def demonstrate(
         aim = np.where(to_stop[active], targets.stops[active], targets.goals[active])
         choices = known.neighbours[here]
         weights = pull[choices, aim[:, None]] * wanted[active[:, None], choices]
-        weights[closed[active[:, None], here[:, None], choices]] = 0.0
+        links = _number_links(here[:, None], choices)
+        weights[(links[..., None] == closed[active, None]).any(axis=-1)] = 0.0
         weights[to_stop[active, None] & (choices == targets.goals[active, None])] = 0.0
         # Nobody gives up: where all known links are closed, the first is tried again.
         weights[weights.sum(axis=1) == 0, 0] = 1.0
-        cumulated = weights.cumsum(axis=1)
-        passed = cumulated <= (uniform[active, turn] * cumulated[:, -1])[:, None]
-        last = weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)
-        chosen = choices[np.arange(len(active)), np.minimum(passed.sum(axis=1), last)]
+        chosen = choose(choices, weights, uniform[active, turn])
         reply = walkers.take(active, chosen)
-        moved = reply.symbols == _MOVED_ID
         wanted[active, chosen] = _VISITED
-        closed[active[~moved], here[~moved], chosen[~moved]] = True
-        points[active, 2 * turn] = codes[chosen]
-        going = ~reply.ended
-        if turn < max_turns - 1:
-            points[active[going], 2 * turn + 1] = codes[reply.symbols[going]]
-    texts: list[str] = points.view(f"U{points.shape[1]}").ravel().tolist()
-    return texts
+        closed[active, turn] = np.where(
+            reply.symbols == _CLOSED_ID, _number_links(here, chosen), -1
+        )
+        scripts.write(turn, active, chosen, reply)
+    return scripts.texts()
+
+
+def _number_links(here: _Nodes, there: _Nodes) -> _Nodes:
+    """Return a number for the link from each node to another."""
+    numbers: _Nodes = here * (NODES + 1) + there
+    return numbers
 
 
 def other_targets(prompts: Prompts, rows: Rows, rng: np.random.Generator) -> Prompts:

@@ -163,11 +163,7 @@ class Walks(MapTask, EpisodeTask):
             "guess": "any of the 64 nodes each turn",
             "walker": "any neighbour by an open link each turn",
         }
-        ids = [problem.id for problem in problems]
-        return {
-            name: Floor(name, meanings[name], dict(zip(ids, rates[name].tolist(), strict=True)))
-            for name in meanings
-        }
+        return self._floors_of(problems, rates, meanings)
 
 
 def _way(text: str) -> str:

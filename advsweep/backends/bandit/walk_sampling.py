@@ -14,7 +14,7 @@ from advsweep.backends.bandit.walk_policy import Chart, Positions, WalkPolicy, W
 from advsweep.backends.randomness import Stream, torch_generator
 from advsweep.backends.training_loop import Answers
 from advsweep.tasks.base import Completions
-from advsweep.tasks.walk_episodes import SYMBOLS, parse_prompts
+from advsweep.tasks.walk_episodes import Scripts, parse_prompts
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from advsweep.backends.bandit.walk_policy import Logits, PerWay
     from advsweep.tasks.base import Problem
     from advsweep.tasks.walks import Walks
-
-_CODES = np.array([ord(symbol) for symbol in SYMBOLS], dtype=np.uint32)
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ def sample(
     log = torch.zeros(*shape, ways.nodes.shape[1])
     counts = torch.ones(shape, dtype=torch.int64)
     cut_off = torch.zeros(count, dtype=torch.bool)
-    points = np.zeros((count, 2 * turns - 1), dtype=np.uint32)
+    scripts = Scripts(count, turns)
     uniform = torch.rand(turns, count, generator=generator) if generator else None
     for turn in range(turns):
         active = np.flatnonzero(~walkers.ended)
@@ -167,10 +165,7 @@ def sample(
         symbols = at_ways(ways.nodes[here.here], tried).numpy()
         reply = walkers.take(active, symbols)
         cut_off[rows] = torch.from_numpy(reply.cut_off)
-        points[active, 2 * turn] = _CODES[symbols]
-        going = ~reply.ended
-        if turn < turns - 1:
-            points[active[going], 2 * turn + 1] = _CODES[reply.symbols[going]]
+        scripts.write(turn, active, symbols, reply)
     return Rollouts(
         positions=positions,
         ways=chosen,
@@ -178,7 +173,7 @@ def sample(
         cut_off=cut_off,
         log=log,
         counts=counts,
-        texts=points.view(f"U{points.shape[1]}").ravel().tolist(),
+        texts=scripts.texts(),
     )
 
 
