@@ -135,14 +135,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         log_prob_bound: float | None = None,
         **named: Any,
     ) -> None:
-        misfit = releases.describe_misfits("trl", frozenset({"trl"}))
-        if misfit:
-            warnings.warn(
-                f"this release of TRL is not tested and may compute advantages elsewhere; expected "
-                f"{misfit}",
-                AdvsweepWarning,
-                stacklevel=2,
-            )
+        _warn_of_release()
         if isinstance(estimator, str | Mapping):
             estimator = build_estimator(estimator)
         if objective is not None:
@@ -161,12 +154,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         self._tool_masks: Sequence[Sequence[int]] | None = None
         self._episodes = EpisodeRecorder(self, self._guard)
         self._names_success = success is not None
-        names = self.reward_func_names
-        if success is not None and success not in names:
-            raise ConfigError(f"success: expected a reward function of {names}, got {success!r}")
-        if success is None and len(names) == 1:
-            success = names[0]
-        self.success = None if success is None else int(names.index(success))
+        self.success = _place_of_success(self.reward_func_names, success)
         if objective is not None and self.max_completion_length is not None:
             self.objective = objective.for_completions(self.max_completion_length)
         self._check_estimator()
@@ -478,18 +466,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         estimator = self.estimator
         group = self.num_generations
         label = f"estimator '{estimator.name}'"
-        available = _ALWAYS
-        if len(self.reward_func_names) > 1:
-            available |= {"reward_parts"}
-        # TRL's pass of the reference model does not see truncated rollouts that it masks.
-        if self.beta != 0 and not self.mask_truncated_completions:
-            available |= {"token_kl"}
-        # A dataset that streams may not know its columns.
-        columns = getattr(self.train_dataset, "column_names", None)
-        if columns is None or "ref_rewards" in columns:
-            available |= {"ref_rewards"}
-        available |= self._known_of_turns()
-        missing = sorted(estimator.needs - available)
+        missing = sorted(estimator.needs - self._available_inputs())
         if missing:
             sources = [_SOURCES.get(name, f"`{name}` is not known here") for name in missing]
             raise ConfigError(f"{label} needs {', '.join(missing)}; {'; '.join(sources)}")
@@ -498,12 +475,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 f"num_generations: {label} expects at least {estimator.minimum_group} and a "
                 f"multiple of {estimator.group_multiple}, got {group}"
             )
-        takes_tokens = self.objective is not None or (
-            self.importance_sampling_level == "token"
-            and self.loss_type not in ("vespo", "luspo")
-            and self.off_policy_mask_threshold is None
-        )
-        if estimator.per_token and not takes_tokens:
+        if estimator.per_token and not self._takes_token_advantages():
             raise ConfigError(
                 f"{label} gives every token its own advantage: expected importance_sampling_level "
                 f"'token', a loss_type other than 'vespo' and 'luspo' and no "
@@ -512,15 +484,54 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         unread = ("scale_rewards", "multi_objective_aggregation")
         warn_of_unread(self.args, unread, f"{label} computes advantages")
 
-    def _known_of_turns(self) -> frozenset[str]:
-        known = set()
-        if self._episodes.has_turns:
-            known.add("turn_of_token")
-        if self._episodes.has_states:
-            known.add("turn_states")
-        if self._episodes.has_rewards:
-            known.add("turn_rewards")
-        return frozenset(known)
+    def _available_inputs(self) -> frozenset[str]:
+        """Return the inputs of estimators that this trainer has, in addition to rewards."""
+        # A dataset that streams may not know its columns.
+        columns = getattr(self.train_dataset, "column_names", None)
+        conditions = {
+            "reward_parts": len(self.reward_func_names) > 1,
+            # TRL's pass of the reference model does not see truncated rollouts that it masks.
+            "token_kl": self.beta != 0 and not self.mask_truncated_completions,
+            "ref_rewards": columns is None or "ref_rewards" in columns,
+            "turn_of_token": self._episodes.has_turns,
+            "turn_states": self._episodes.has_states,
+            "turn_rewards": self._episodes.has_rewards,
+        }
+        return _ALWAYS | {name for name, is_met in conditions.items() if is_met}
+
+    def _takes_token_advantages(self) -> bool:
+        """Return whether the loss reads an advantage of each token."""
+        if self.objective is not None:
+            return True
+        return (
+            self.importance_sampling_level == "token"
+            and self.loss_type not in ("vespo", "luspo")
+            and self.off_policy_mask_threshold is None
+        )
+
+
+def _warn_of_release() -> None:
+    misfit = releases.describe_misfits("trl", frozenset({"trl"}))
+    if misfit:
+        warnings.warn(
+            f"this release of TRL is not tested and may compute advantages elsewhere; expected "
+            f"{misfit}",
+            AdvsweepWarning,
+            stacklevel=3,
+        )
+
+
+def _place_of_success(names: Sequence[str], success: str | None) -> int | None:
+    """Return which reward function says what a success is; None if no name says so.
+
+    Raises:
+        ConfigError: there is no function of the name.
+    """
+    if success is None:
+        return 0 if len(names) == 1 else None
+    if success not in names:
+        raise ConfigError(f"success: expected a reward function of {names}, got {success!r}")
+    return names.index(success)
 
 
 def _fill(values: Tensor, missing: int, value: float = 0) -> Tensor:
