@@ -29,7 +29,7 @@ from advsweep.backends.trl.environments import EnvironmentGuard
 from advsweep.backends.trl.episodes import TURN_ROWS, EpisodeRecorder
 from advsweep.backends.trl.positions import needs_positions, with_positions
 from advsweep.backends.trl.sampling import certainty, forward_statistic, square_sum
-from advsweep.backends.trl.steps import pick_rows, rows_of, whole_rows
+from advsweep.backends.trl.steps import fill_of, pick_rows, rows_of, whole_rows
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, ConfigError, TrainingError
 from advsweep.estimators import GroupBatch, build_estimator
@@ -339,8 +339,8 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         for name, values in self._inputs_of_process(wanted, inputs, outputs).items():
             if values.ndim > 1:
                 # Each process pads its completions to its longest.
-                pad = -1 if name == "turn_of_token" else 0
-                values = self.accelerator.pad_across_processes(values, dim=1, pad_index=pad)
+                fill = fill_of(name)
+                values = self.accelerator.pad_across_processes(values, dim=1, pad_index=fill)
             of_rollouts[name] = self.accelerator.gather(values.contiguous())
         groups = {
             name: values.view(-1, self.num_generations, *values.shape[1:])

@@ -55,7 +55,7 @@ def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
         values = [part[name] for part in parts]
         if values[0].ndim > 1:
             width = max(value.shape[1] for value in values)
-            fill = _fill_of(name, pad_id)
+            fill = fill_of(name, pad_id)
             values = [
                 _pad(value, width, fill=fill, left=name.startswith("prompt_")) for value in values
             ]
@@ -63,8 +63,12 @@ def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
     return rows
 
 
-def _fill_of(name: str, pad_id: int) -> int:
-    """Return what fills rows of a name."""
+def fill_of(name: str, pad_id: int = 0) -> int:
+    """Return what fills rows of a name, such as `completion_ids`, past their ends.
+
+    Args:
+        pad_id: the token that fills rows of tokens.
+    """
     if name == "turn_of_token":
         return -1
     return pad_id if name.endswith("_ids") else 0
