@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from advsweep.errors import counted, rough_duration
+from advsweep.errors import ReportError, counted, first_of, rough_duration
 from advsweep.judging.leaderboard import BASELINE
 from advsweep.judging.plans import JudgePlans
 from advsweep.store import Store
@@ -61,7 +61,11 @@ class JudgeTraining:
     _failures: dict[int, str] = field(default_factory=dict, init=False)
 
     def execute(self) -> TrainedJudge:
-        """Train what is missing: the tuning, the race, RLOO's A/A."""
+        """Train what is missing: the tuning, the race, RLOO's A/A.
+
+        Raises:
+            ReportError: no run of RLOO could be trained in this setting.
+        """
         tuning = self.plans.tuning
         return self._race() if tuning is None else self._tune(tuning)
 
@@ -96,13 +100,34 @@ class JudgeTraining:
         assert trained.race is not None
         if trained.result.is_cut_short:
             return self._cut_short(trained.result, record)
+        self._refuse_without_baseline(trained.race)
+        judged = TrainedJudge(tuning=record, raced=plan, race=trained.race, failures=self._failures)
+        if trained.race.standings[1].has_failed:
+            return judged  # no difference that an A/A could be held against
         self._warn_of_change()
         repeated = self.plans.repetition(plan, _seeds_of_idea(plan, trained.race))
         self._announce(3, f"{BASELINE} once more with other rollouts (A/A)")
         result = self._train(repeated)
         if result.is_cut_short:
             return self._cut_short(result, record)
-        return TrainedJudge(tuning=record, raced=plan, race=trained.race, failures=self._failures)
+        return judged
+
+    def _refuse_without_baseline(self, race: RaceRecord) -> None:
+        """Refuse a setting in which RLOO itself fails, which tells nothing of the idea.
+
+        Raises:
+            ReportError: all runs of RLOO failed; the message says why.
+        """
+        standing = race.standings[0]
+        if not standing.has_failed:
+            return
+        stored = self.store.runs.by_identity(self.plans.name)
+        records = [stored[identity] for identity in race.runs[0] if identity in stored]
+        reasons = dict.fromkeys(record.error for record in records if record.error)
+        raise ReportError(
+            f"expected a setting in which {BASELINE} trains; all {standing.seeds} runs of it "
+            f"failed: {first_of(reasons, 1)}"
+        )
 
     def _cut_short(self, result: SweepResult, record: TuningRecord | None) -> TrainedJudge:
         return TrainedJudge(

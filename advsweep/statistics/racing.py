@@ -125,6 +125,11 @@ class Standing:
     failed: int
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it has seeds, and none of them a value."""
+        return self.seeds > 0 and self.failed == self.seeds
+
+    @property
     def is_equal(self) -> bool:
         """Whether it is equal to the baseline or to the best within the margin."""
         duels = (self.to_baseline, self.to_leader)

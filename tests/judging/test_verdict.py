@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from advsweep.errors import AdvsweepError
+from advsweep.errors import AdvsweepError, ReportError
 from advsweep.judging import session
 from advsweep.judging.leaderboard import read_leaderboard
 from advsweep.judging.plans import Setting, has_room, own_setting, range_setting
 from advsweep.judging.sentences import WIDTH, Judged, describe_place, describe_verdict
 from advsweep.judging.verdict import EarlyEnd, Measured, OutcomeRow, Verdict, VerdictKind, _decide
 from advsweep.store import Status, open_store
+from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.writing import write
 from tests.cli.json_contract import check_document
@@ -59,7 +60,8 @@ def trained_in(store, candidate, *, stages=99):
         if len(done) == stages:
             raise StoppedError
         done.append(stage)
-        return execute(stage.plan, store)
+        # A run that fails here would fail again, after a pause.
+        return execute(stage.plan, store, policy=Policy(retries=0))
 
     trained = session.train(plans, store, 1, train_stage, texts.append)
     return session.judge_trained(candidate, plans, store, trained), texts
@@ -125,12 +127,17 @@ def test_an_interrupted_judge_goes_on_where_it_was(store, setting, stages):
     assert finished <= {run.id for run in store.runs.select(status=Status.DONE)}
 
 
-@pytest.mark.slow
-def test_in_a_setting_of_ones_own_both_have_its_rate(store, tmp_path):
+@pytest.fixture
+def at_rate(tmp_path):
+    """Makes a setting of a sweep file without a tuning, at a learning rate."""
     path = tmp_path / "own.yaml"
     path.write_text(SWEEP.replace("  tune:", "  # tune:").replace("  race:", "  # race:"), "utf-8")
-    setting = own_setting(str(path), ["optimizer.lr=1.0"])
-    judgement, texts = trained_in(store, session.consider("power_alpha", [], setting))
+    return lambda rate: own_setting(str(path), [f"optimizer.lr={rate}"])
+
+
+@pytest.mark.slow
+def test_in_a_setting_of_ones_own_both_have_its_rate(store, at_rate):
+    judgement, texts = trained_in(store, session.consider("power_alpha", [], at_rate(1.0)))
     assert judgement.judged.sweep == "judge-power_alpha-own"
     assert [text[:12] for text in texts if text.startswith("stage")] == [
         "stage 2 of 3",
@@ -139,6 +146,28 @@ def test_in_a_setting_of_ones_own_both_have_its_rate(store, tmp_path):
     assert {run.config["optimizer"]["lr"] for run in store.runs.select()} == {1.0}
     assert judgement.verdict.rate is None
     assert "nothing was tuned" in " ".join(judgement.sentences)
+
+
+@pytest.mark.slow
+def test_a_setting_in_which_rloo_fails_is_refused_after_its_race(store, at_rate):
+    # So large a step makes the bandit's table overflow, whatever the advantages are.
+    candidate = session.consider("psr", [], at_rate(1e308))
+    expected = "in which rloo trains; all 5 runs of it failed: step 2: .* smaller optimizer.lr"
+    with pytest.raises(ReportError, match=expected):
+        trained_in(store, candidate)
+    # Five seeds of both arms, which the race looks at first; the A/A is not begun.
+    assert len(store.runs.select()) == 10
+
+
+@pytest.mark.slow
+def test_an_idea_that_fails_needs_no_repetition_of_rloo(store, at_rate, tmp_path):
+    path = tmp_path / "huge.py"
+    path.write_text("def huge(rewards):\n    return 1e37 * (rewards - 0.5)\n", "utf-8")
+    judgement, texts = trained_in(store, session.consider(str(path), [], at_rate(10.0)))
+    assert judgement.verdict.kind is VerdictKind.FAILED
+    assert "All 5 runs failed" in " ".join(judgement.sentences)
+    assert not [text for text in texts if text.startswith("stage 3")]
+    assert len(store.runs.select()) == 10
 
 
 def test_an_idea_that_is_rloo_needs_no_training():
