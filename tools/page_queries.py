@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -88,6 +88,28 @@ def only_row(file: str, conditions: Sequence[str]) -> dict[str, Any]:
     """
     (row,) = rows(file, conditions).to_dict("records")
     return {str(column): value for column, value in row.items()}
+
+
+def last_step(file: str) -> float:
+    """Return the step at which the runs of a table end."""
+    return float(table(file)["step"].max())
+
+
+def count_runs(file: str) -> int:
+    """Return how many runs a table of their steps has."""
+    return len(table(file)[["row", "seed"]].drop_duplicates())
+
+
+def seeds_of(file: str, *conditions: str) -> int:
+    """Return how many seeds the rows of a report have.
+
+    Raises:
+        QueryError: some have more than others.
+    """
+    counts = {int(n) for n in rows(file, conditions)["n"]}
+    if len(counts) != 1:
+        raise QueryError(f"the rows of {file} have {sorted(counts)} seeds")
+    return counts.pop()
 
 
 def _fulfils(values: pd.Series, relation: str, wanted: str) -> pd.Series:
@@ -384,6 +406,34 @@ def interval_text(value: float, low: float, high: float, *, is_significant: bool
     if is_significant:
         written = f"**{written}**"
     return f"{written} [{signed_text(low)}, {signed_text(high)}]"
+
+
+# Columns of a table of arms after those of pass@k, with their headings.
+_OF_ARMS = {
+    "entropy/answer": "entropy of answers",
+    "collapse/acr@end": "ACR",
+    "entropy/token@end": "token entropy",
+}
+
+
+def arms_table(arms: Iterable[tuple[str, Mapping[str, float]]], best_of: str) -> str:
+    """Return arms with rate, pass@1, its difference to the baseline, and what else changes.
+
+    Args:
+        arms: names of rows of a report, and the rows.
+        best_of: a further pass@k.
+    """
+    headings = {best_of: best_of, **_OF_ARMS}
+    headers = ["", "rate", "pass@1", "Δ pass@1", *headings.values()]
+    lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
+    for name, row in arms:
+        rate = row["optimizer.lr"]
+        cells = [name, "" if math.isnan(rate) else rate_text(rate)]
+        cells.append(share_text(row["pass@1"]))
+        cells.append(difference_text(row, "pass@1"))
+        cells += [share_text(row[column]) for column in headings]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 @functools.cache

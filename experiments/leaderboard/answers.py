@@ -332,7 +332,7 @@ def claims(difficulty: str, verdict: str = "") -> list[float]:
 
 
 def steps() -> list[float]:
-    return [float(page_queries.table("leaderboard/runs.csv")["step"].max())]
+    return [page_queries.last_step("leaderboard/runs.csv")]
 
 
 def frontier_distance(row: str) -> list[float]:

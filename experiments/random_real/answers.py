@@ -22,19 +22,16 @@ def _conditions(bound: str, rate: float | str) -> tuple[str, ...]:
 
 def trained() -> list[float]:
     """How many runs there are."""
-    return [len(page_queries.table(RUNS)[["row", "seed"]].drop_duplicates())]
+    return [page_queries.count_runs(RUNS)]
 
 
 def seeds() -> list[float]:
     """How many seeds all settings have."""
-    counts = {int(n) for n in page_queries.rows(REPORT, [PLACEBO])["n"]}
-    if len(counts) != 1:
-        raise page_queries.QueryError(f"the settings have {sorted(counts)} seeds")
-    return [counts.pop()]
+    return [page_queries.seeds_of(REPORT, PLACEBO)]
 
 
 def steps() -> list[float]:
-    return [float(page_queries.table(RUNS)["step"].max())]
+    return [page_queries.last_step(RUNS)]
 
 
 def to_base(bound: str, rate: str) -> list[float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import page_queries
 
 REPORT = "real_model/report.csv"
@@ -12,13 +10,6 @@ RUNS = "real_model/runs.csv"
 ARMS = ("base", "rloo", "power_alpha", "rloo (A/A)", "psr", "rloo (placebo)")
 TUNED = ("rloo", "psr", "power_alpha")
 NEAR_THE_BEST = (3e-6, 1e-5)
-# Columns of the table after the difference in pass@1, with their headings.
-OTHERS = {
-    "pass@8": "pass@8",
-    "entropy/answer": "entropy of answers",
-    "collapse/acr@end": "ACR",
-    "entropy/token@end": "token entropy",
-}
 
 
 def ends_at_rate(rate: str) -> list[float]:
@@ -28,7 +19,7 @@ def ends_at_rate(rate: str) -> list[float]:
 
 
 def steps() -> list[float]:
-    return [float(page_queries.table("real_model/runs.csv")["step"].max())]
+    return [page_queries.last_step(RUNS)]
 
 
 def widest() -> list[float]:
@@ -84,17 +75,8 @@ def seeds_between(arm: str) -> list[float]:
 
 def table() -> str:
     """The arms of the comparison, with their rates and differences to RLOO in pass@1."""
-    headers = ["", "rate", "pass@1", "Δ pass@1", *OTHERS.values()]
-    lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
-    for arm in ARMS:
-        row = page_queries.only_row(REPORT, [arm])
-        rate = row["optimizer.lr"]
-        cells = [arm, "" if math.isnan(rate) else page_queries.rate_text(rate)]
-        cells.append(page_queries.share_text(row["pass@1"]))
-        cells.append(page_queries.difference_text(row, "pass@1"))
-        cells += [page_queries.share_text(row[column]) for column in OTHERS]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    arms = [(arm, page_queries.only_row(REPORT, [arm])) for arm in ARMS]
+    return page_queries.arms_table(arms, "pass@8")
 
 
 def rates_table() -> str:

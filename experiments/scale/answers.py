@@ -12,41 +12,27 @@ FIRST = "scale/first.csv"
 LEARNED = "scale/learned.csv"
 ARMS = ("rloo", "psr", "rloo (A/A)")
 RATES = (3e-6, 1e-5)
-# Columns of the table after the difference in pass@1, with their headings.
-OTHERS = {
-    "pass@4": "pass@4",
-    "entropy/answer": "entropy of answers",
-    "collapse/acr@end": "ACR",
-    "entropy/token@end": "token entropy",
-}
 # The bounds of the rule of claims.yaml.
 FEWEST, MOST = 6, 16
 
 
 def steps() -> list[float]:
-    return [float(page_queries.table(RUNS)["step"].max())]
+    return [page_queries.last_step(RUNS)]
 
 
 def trained() -> list[float]:
     """How many runs there are."""
-    return [len(page_queries.table(RUNS)[["row", "seed"]].drop_duplicates())]
+    return [page_queries.count_runs(RUNS)]
 
 
 def seeds() -> list[float]:
     """How many seeds all arms have."""
-    return [_seeds_of(REPORT)]
+    return [page_queries.seeds_of(REPORT)]
 
 
 def first_seeds() -> list[float]:
     """How many seeds the rule is applied to."""
-    return [_seeds_of(FIRST)]
-
-
-def _seeds_of(file: str) -> int:
-    counts = {int(n) for n in page_queries.table(file)["n"]}
-    if len(counts) != 1:
-        raise page_queries.QueryError(f"the arms of {file} have {sorted(counts)} seeds")
-    return counts.pop()
+    return [page_queries.seeds_of(FIRST)]
 
 
 def seeds_by_rule() -> list[float]:
@@ -115,22 +101,12 @@ def learned(arm: str, rate: str) -> list[float]:
 
 def table() -> str:
     """The arms at each rate, with their differences in pass@1 to RLOO at the same rate."""
-    headers = ["", "rate", "pass@1", "Δ pass@1", *OTHERS.values()]
-    lines = [f"| {' | '.join(headers)} |", f"| :-- |{' --: |' * (len(headers) - 1)}"]
-    lines.append(_line("base", "", page_queries.only_row(REPORT, ["base"])))
+    arms = [("base", page_queries.only_row(REPORT, ["base"]))]
     for rate in RATES:
         for arm in ARMS:
-            row = page_queries.only_row(REPORT, _conditions(arm, rate))
-            lines.append(_line(arm, page_queries.rate_text(rate), row))
-    return "\n".join(lines) + "\n"
+            arms.append((arm, page_queries.only_row(REPORT, _conditions(arm, rate))))
+    return page_queries.arms_table(arms, "pass@4")
 
 
 def _conditions(arm: str, rate: float | str) -> tuple[str, str]:
     return arm, f"optimizer.lr={rate}"
-
-
-def _line(name: str, rate: str, row: dict[str, float]) -> str:
-    cells = [name, rate, page_queries.share_text(row["pass@1"])]
-    cells.append(page_queries.difference_text(row, "pass@1"))
-    cells += [page_queries.share_text(row[column]) for column in OTHERS]
-    return f"| {' | '.join(cells)} |"
