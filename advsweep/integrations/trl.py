@@ -195,7 +195,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         Raises:
             TrainingError: all have failed.
         """
-        reasons = [self._guard.failure(environment) for environment in self.environments]
+        reasons = self._guard.take_failures(self.environments)
         failed = torch.tensor([reason is not None for reason in reasons], device=rewards.device)
         of_all = self.accelerator.gather(failed)
         if of_all.all():

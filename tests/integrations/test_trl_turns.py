@@ -338,6 +338,53 @@ def test_an_environment_that_fails_costs_its_rollout_alone(
         assert masks.flatten(1).tolist() == [[True, False] * 6] * 2
 
 
+class Slotted:
+    """A lamp without a `__dict__`, whose meter fails in the first episode of every other one."""
+
+    __slots__ = ("episodes", "has_fault")
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.has_fault = type(self).made % 2 == 0
+        self.episodes = 0
+
+    def reset(self, **_: Any) -> str:
+        self.episodes += 1
+        return " e"
+
+    def step(self, word: str) -> str:
+        """Press a switch.
+
+        Args:
+            word: its letter.
+        """
+        return "f"
+
+    @property
+    def reward_so_far(self) -> float:
+        if self.has_fault and self.episodes == 1:
+            raise OSError("no meter")
+        return 0.0
+
+    def get_reward(self) -> float:
+        return 1.0
+
+
+def test_a_failure_is_of_one_episode_also_where_calls_cannot_be_guarded(
+    make_agent: Callable[..., Any],
+) -> None:
+    recorded = Recorded("grpo")
+    trainer = make_agent(EstimatorGRPOTrainer, Slotted, {"estimator": recorded}, max_steps=2)
+    with pytest.warns(AdvsweepWarning, match=r"Slotted\.reward_so_far raised OSError"):
+        trainer.train()
+    first, second = recorded.batches
+    assert first.mask is not None
+    assert first.mask.flatten().tolist() == [True, False] * 6
+    assert second.mask is None or second.mask.all()
+
+
 def test_a_training_whose_environments_all_fail_ends_with_the_reason(
     make_agent: Callable[..., Any],
 ) -> None:

@@ -11,7 +11,7 @@ import inspect
 import threading
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from advsweep.errors import AdvsweepWarning
@@ -56,12 +56,17 @@ class EnvironmentGuard:
         """Say why the episode of an environment has failed; None if it has not."""
         return self._failures.get(id(environment))
 
+    def take_failures(self, environments: Iterable[Any]) -> list[str | None]:
+        """Say the same of environments whose episodes are over, and forget it.
+
+        Not at the next `reset`, which is not seen of environments that cannot be guarded.
+        """
+        return [self._failures.pop(id(environment), None) for environment in environments]
+
     def forget_hanging(self, pools: Mapping[Any, list[Any]]) -> None:
         """Take environments out of TRL's pools in which a call may still be going on."""
         for pool in pools.values():
             pool[:] = [each for each in pool if id(each) not in self._hanging]
-        for number in self._hanging:
-            self._failures.pop(number, None)
         self._hanging.clear()
 
     def _guarded_factory(self, factory: Factory) -> Factory:
@@ -85,7 +90,6 @@ class EnvironmentGuard:
         def guarded(own: Any, *arguments: Any, **named: Any) -> Any:
             call = functools.partial(function, own, *arguments, **named)
             if name == "reset":
-                self._failures.pop(id(own), None)
                 return self._call_or_fail(own, name, call)
             if name == "get_reward":
                 return None if self.failure(own) else self._call_or_fail(own, name, call)
@@ -103,8 +107,7 @@ class EnvironmentGuard:
 
     def _call_tool(self, environment: Any, name: str, call: Factory) -> Any:
         """Return what a tool returns; its errors are the model's to read."""
-        reason = self.failure(environment)
-        if reason is not None:
+        if self.failure(environment):
             raise EnvironmentStoppedError("the environment has stopped")
         try:
             return self._call(environment, call)
