@@ -77,8 +77,7 @@ def turn_metrics(batch: GroupBatch, runs: int = 1) -> TurnTable:
     metrics: TurnTable = {TURN_COUNT: ratio(counts, episodes)}
     if batch.turn_states is not None and counts.any():
         by_state = TurnGroups.by_state(turns.turns)
-        accompanied = by_state.scatter(by_state.accompanied[:, None].expand_as(by_state.present))
-        company = _total(turns.sums(turns.arrange(accompanied)))
+        company = _total(turns.sums(turns.arrange(by_state.accompanied())))
         metrics[TURNS_COMPANY] = ratio(company, counts)
     return metrics
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.estimators.batch import PerTurn
-    from advsweep.estimators.turns import Turns
+    from advsweep.estimators.turns import FlagPerTurn, Turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +99,17 @@ class TurnGroups:
         """Return the statistics of a number per turn within its group."""
         return Groups(GroupBatch(rewards=self.gather(values), mask=self.present))
 
-    @property
-    def accompanied(self) -> Bool[Tensor, " rows"]:
-        """Flag the groups that have turns of several rollouts."""
+    def accompanied(self) -> FlagPerTurn:
+        """Flag the turns in whose group another rollout has a turn too."""
         rows, columns = self.present.shape
         group_size = self.turns.present.shape[1]
         by_rollout = self.present.view(rows, columns // group_size, group_size).any(dim=1)
-        return by_rollout.sum(dim=1) > 1
+        has_several = by_rollout.sum(dim=1, keepdim=True) > 1
+        return self.scatter(has_several.expand_as(self.present))
 
     def company(self) -> float:
         """Return the share of the turns in whose group another rollout has a turn too."""
-        counts = self.present.sum(dim=1)
-        return (counts[self.accompanied].sum() / counts.sum()).item()
+        return (self.accompanied().sum() / self.turns.present.sum()).item()
 
 
 def _ranks(keys: Int[Tensor, " cells"]) -> Int[Tensor, " cells"]:
