@@ -174,9 +174,7 @@ def _truth(turns: Turns) -> PerTurn | None:
     values = turns.input("turn_values")
     if values is None:
         return None
-    # Past the last turn values are 0.
-    following = torch.nn.functional.pad(values[..., 1:], (0, 1)).double()
-    truth = turns.rewards.double() + following - values.double()
+    truth = turns.changes(values.double())
     return truth.where(turns.present & truth.isfinite(), torch.nan)
 
 

@@ -270,8 +270,7 @@ class Vine(TurnEstimator):
 
     def _turn_advantages(self, turns: Turns, groups: Groups, info: dict[str, float]) -> PerTurn:
         values = self._values(turns)
-        following = torch.nn.functional.pad(values[..., 1:], (0, 1))
-        advantages = turns.rewards + self.gamma * following - values
+        advantages = turns.changes(values, self.gamma)
         return advantages.where(_measured(values)[..., None], 0.0)
 
     def _values(self, turns: Turns) -> PerTurn:

@@ -113,6 +113,15 @@ class Turns:
             columns.append(following)
         return torch.stack(columns[::-1], dim=-1)
 
+    def changes(self, values: PerTurn, gamma: float = 1.0) -> PerTurn:
+        """Return rₜ + γ Vₜ₊₁ - Vₜ, which each turn changes of the reward to come.
+
+        Args:
+            values: V before each turn. After the last turn V is 0.
+        """
+        following = torch.nn.functional.pad(values[..., 1:], (0, 1))
+        return self.rewards + gamma * following - values
+
     def input(self, name: str) -> Tensor | None:
         """Return an input of the batch that has a number per turn, on the turn axis.
 
