@@ -68,7 +68,8 @@ class Statistics(NamedTuple):
 class TurnStatistics(NamedTuple):
     """Arrays of one estimator's numbers by turn, of the rollouts of all steps that have it.
 
-    An advantage per rollout is that of each of its turns.
+    An advantage per rollout is that of each of its turns. Where an estimator reads no turns and
+    gives advantages per token, A and |A| are the rollout's means over its tokens.
 
     Attributes:
         mean: mean advantage.
@@ -175,11 +176,12 @@ def replay(
     recording = _Recording(steps, success_at)
     found = recording.result()
     reference, _ = recording.advantages(GRPO())
-    if all(step.logged is not None for step in recording.steps):
-        logged = [
-            None if step.logged is None else _Given(step.logged, step.batch.lengths)
-            for step in recording.steps
-        ]
+    logged = [
+        _Given(step.logged, step.batch.lengths)
+        for step in recording.steps
+        if step.logged is not None
+    ]
+    if len(logged) == len(recording.steps):
         found.estimators[LOGGED] = recording.statistics(logged, reference)
     for done, (label, estimator) in enumerate(estimators.items()):
         progress(done, len(estimators))
@@ -218,7 +220,9 @@ class _Step:
 
     def batch_for(self, estimator: Estimator) -> GroupBatch:
         """Return what an estimator sees: the turns if it reads them."""
-        return self.batch if self.episodes is None or not _reads_turns(estimator) else self.episodes
+        if self.episodes is not None and estimator.reads_turns:
+            return self.episodes
+        return self.batch
 
     def of_scored(self, counts: CountPerGroup) -> Int[np.ndarray, " groups"]:
         """Return the counts of the groups that have a scorable rollout."""
@@ -226,14 +230,26 @@ class _Step:
 
 
 class _Given(NamedTuple):
-    """Advantages with the tokens of each rollout, where those are per token."""
+    """The advantages of a step.
+
+    Attributes:
+        lengths: the tokens of each rollout, where advantages are per token.
+        of_episodes: whether the estimator saw `_Step.episodes`, in which a token is a turn.
+    """
 
     advantages: Advantages
     lengths: torch.Tensor | None
+    of_episodes: bool = False
 
+    @property
+    def means(self) -> torch.Tensor:
+        """The mean of A over the tokens of each rollout."""
+        return self.advantages.rollout_means(self.lengths)
 
-def _reads_turns(estimator: Estimator) -> bool:
-    return "turn_of_token" in estimator.uses | estimator.needs
+    @property
+    def sizes(self) -> torch.Tensor:
+        """The mean of |A| over the tokens of each rollout."""
+        return self.advantages.sizes(self.lengths)
 
 
 class _RewardTable(NamedTuple):
@@ -377,7 +393,7 @@ class _Recording:
 
     def inputs_of(self, estimator: Estimator) -> set[str]:
         """Return the names of the inputs that an estimator finds."""
-        return self._turn_inputs if _reads_turns(estimator) else self.inputs
+        return self._turn_inputs if estimator.reads_turns else self.inputs
 
     def _threshold_of(self, distinct: Sequence[float], success_at: float | None) -> float | None:
         if success_at is not None:
@@ -458,10 +474,12 @@ class _Recording:
         for step in self.steps:
             batch = step.batch_for(estimator)
             try:
-                found.append(_Given(estimator.compute(batch), batch.lengths))
+                advantages = estimator.compute(batch)
             except BatchError as error:
                 found.append(None)
                 reasons.append(str(error))
+                continue
+            found.append(_Given(advantages, batch.lengths, of_episodes=batch is step.episodes))
         return found, reasons
 
     def statistics(
@@ -568,15 +586,19 @@ def _turn_sums(step: _Step, given: _Given) -> list[np.ndarray]:
     """
     present = _present_turns(step)
     assert present is not None
-    values = given.advantages.values
-    if values.shape != present.shape:
+    if given.of_episodes and given.advantages.per_token:
+        means = given.advantages.values
+        sizes = means.abs()
+    else:
         # Without turns of its own, an estimator gives each turn what it gives the rollout.
-        values = given.advantages.rollout_means(given.lengths)[..., None]
-    table = np.where(present, values.numpy(), 0.0)
+        means = given.means[..., None]
+        sizes = given.sizes[..., None]
+    means_of_turns = np.where(present, means.numpy(), 0.0)
+    sizes_of_turns = np.where(present, sizes.numpy(), 0.0)
     counts = present.sum(axis=1)
     is_compared = counts >= 2
-    is_dead = is_compared & ~table.any(axis=1)
-    sums = [present.sum(axis=1), table.sum(axis=1), np.abs(table).sum(axis=1), is_dead, is_compared]
+    is_dead = is_compared & ~sizes_of_turns.any(axis=1)
+    sums = [counts, means_of_turns.sum(axis=1), sizes_of_turns.sum(axis=1), is_dead, is_compared]
     return [each.sum(axis=0) for each in sums]
 
 
@@ -595,12 +617,12 @@ def _group_sums(step: _Step, own: _Given, grpo: _Given) -> Float[np.ndarray, "su
     largest |A|. Of advantages per token, A and |A| are means over the tokens of a rollout.
     """
     runs = step.runs
-    means, others = (runs.numbers(a.rollout_means(lengths)) for a, lengths in (own, grpo))
-    advantages, lengths = own
-    sizes = runs.numbers(advantages.sizes(lengths))
+    means = runs.numbers(own.means)
+    others = runs.numbers(grpo.means)
+    sizes = runs.numbers(own.sizes)
     largest = sizes
-    if advantages.per_token:
-        largest = runs.numbers(advantages.values.abs().amax(dim=2))
+    if own.advantages.per_token:
+        largest = runs.numbers(own.advantages.values.abs().amax(dim=2))
     upward = np.where(step.successes, means, 0.0)
     parts = (sizes, upward, means, means**2, means * others, others**2)
     counts = runs.scored > 0

@@ -338,3 +338,17 @@ def test_rollouts_whose_turns_nobody_knows_have_one_turn() -> None:
     found = replayed([unknown], "turn_return")
     assert found.turn_rollouts is None
     assert found.lacking == {"turn_return": ["lengths"]}
+
+
+@pytest.mark.parametrize("turns", [2, 3])
+def test_advantages_of_tokens_are_those_of_a_rollout_at_each_turn(turns: int) -> None:
+    # Returns of tokens are 0.5 and 1, twice: around 0.75 they deviate by 1/4, and their variance is
+    # 4/16 / 3. However many turns there are, a rollout has the mean 0, and (1/4)/√(1/12) of |A|.
+    group = episodes([1, 1], [turns, turns])._replace(lengths=[2, 2])
+    estimator = ESTIMATORS.build({"name": "reinforce_pp", "gamma": 0.5})
+    found = replay([RolloutStep(1, [group])], {"discounted": estimator})
+    of_turns = found.estimators["discounted"].by_turn
+    assert of_turns is not None
+    assert of_turns.mean.tolist() == pytest.approx([0.0] * turns)
+    assert of_turns.mean_size.tolist() == pytest.approx([math.sqrt(12) / 4] * turns)
+    assert of_turns.zero_groups.tolist() == [0] * turns
