@@ -65,23 +65,31 @@ def read_turns(row: Mapping[str, Any], size: int, *, is_group: bool) -> GroupTur
         BrokenTurnsError: a field has another number of rollouts or turns than another one, or
             another type.
     """
-    columns = {name: row[name] for name in FIELDS if row.get(name) is not None}
+    columns = _columns_of(row, size, is_group=is_group)
     if not columns:
         return None
-    if not is_group:
-        columns = {name: [value] for name, value in columns.items()}
-    for column in columns.values():
-        if not isinstance(column, list) or len(column) != size:
-            raise BrokenTurnsError
     rewards = None
     if "turn_rewards" in columns:
         rewards = [_rewards_of(values) for values in columns["turn_rewards"]]
     states = None
     if "turn_states" in columns:
         states = [_states_of(values) for values in columns["turn_states"]]
-    counts = columns.get("turns") or [len(values) for values in rewards or states or ()]
+    counts = columns.get("turns")
+    if counts is None:
+        counts = [len(values) for values in rewards or states or ()]
     _check_counts(counts, rewards, states)
     return GroupTurns(counts, rewards, states)
+
+
+def _columns_of(row: Mapping[str, Any], size: int, *, is_group: bool) -> dict[str, list[Any]]:
+    """Return the fields of turns that a row has, each with an entry per rollout."""
+    columns = {name: row[name] for name in FIELDS if row.get(name) is not None}
+    if not is_group:
+        columns = {name: [value] for name, value in columns.items()}
+    for column in columns.values():
+        if not isinstance(column, list) or len(column) != size:
+            raise BrokenTurnsError
+    return columns
 
 
 def _rewards_of(values: Any) -> list[float]:

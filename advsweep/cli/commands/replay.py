@@ -149,16 +149,7 @@ def replay(
     for line in (notes.message(), *notes.remarks, *result.remarks):
         if line:
             warn(line)
-    if by == "solve_rate" and result.rates is None:
-        raise ConfigError(
-            "--by solve_rate: expected rewards of two values, or --success-at REWARD to say what "
-            "a success is"
-        )
-    if by == "turn" and result.turn_rollouts is None:
-        raise ConfigError(
-            "--by turn: expected rollouts of several turns, got rollouts of one turn, or of which "
-            "nothing tells the turns (docs/replay.md)"
-        )
+    _check_has_parts(result, by)
     if output is not None:
         _draw(result, by or "step", output, recorded.title)
         echo_line(f"Wrote {output}.", err=True)
@@ -171,6 +162,24 @@ def replay(
         echo_line(str(output))
     else:
         _print(result, records)
+
+
+def _check_has_parts(result: Replay, by: Part | None) -> None:
+    """Refuse parts that the rollouts do not have.
+
+    Raises:
+        ConfigError: there are none of these.
+    """
+    if by == "solve_rate" and result.rates is None:
+        raise ConfigError(
+            "--by solve_rate: expected rewards of two values, or --success-at REWARD to say what "
+            "a success is"
+        )
+    if by == "turn" and result.turn_rollouts is None:
+        raise ConfigError(
+            "--by turn: expected rollouts of several turns, got rollouts of one turn, or of which "
+            "nothing tells the turns (docs/replay.md)"
+        )
 
 
 class _Recorded(NamedTuple):
