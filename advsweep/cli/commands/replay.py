@@ -146,22 +146,28 @@ def replay(
     estimators = build_named(ESTIMATORS, every)
     with progress_bar("Replaying", len(estimators)) as update:
         result = replay_steps(chosen, estimators, success_at=success_at, progress=update)
-    for line in (notes.message(), *notes.remarks, *result.remarks):
-        if line:
-            warn(line)
+    _warn_of_gaps(notes, result)
     _check_has_parts(result, by)
     if output is not None:
         _draw(result, by or "step", output, recorded.title)
         echo_line(f"Wrote {output}.", err=True)
+    if output_format is None and output is not None:
+        echo_line(str(output))
+        return
     records = _records(result, by)
     if output_format == "json":
         print_json(_document(result, by, records, notes))
     elif output_format == "csv":
         print_listing(records, "csv")
-    elif output_format is None and output is not None:
-        echo_line(str(output))
     else:
         _print(result, records)
+
+
+def _warn_of_gaps(notes: RolloutNotes, result: Replay) -> None:
+    """Warn of what was left out or could not be used."""
+    for line in (notes.message(), *notes.remarks, *result.remarks):
+        if line:
+            warn(line)
 
 
 def _check_has_parts(result: Replay, by: Part | None) -> None:
