@@ -197,27 +197,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
     smallest = {"all wrong": 0.0, "all correct": 1.0, "all 0.9": 0.9}
     groups = {name: [reward] * fitting_size(estimator, 4) for name, reward in smallest.items()}
     groups |= {"one rollout, wrong": [0.0], "one rollout, correct": [1.0]}
-    # Rewards that the formula is defined for, by trying some.
-    others = fitting_size(estimator, 4) - 1
-    accepted = "0 and 1 only"
-    if estimator.verifier_free:
-        accepted = "not read"
-    elif _applied(estimator, [1.5] + [2.0] * others)["refused"] is None:
-        accepted = "any finite numbers"
-    elif _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
-        accepted = "means of a group in [0, 1]"
     inputs = {n: v for n, v in NEUTRAL_INPUTS.items() if n in estimator.needs}
-    expected: dict[str, Any] = {"group_size": fitting_size(estimator, 8), "refused": None}
-    try:
-        mass_of_rate = {
-            p: expected_masses(estimator, p, expected["group_size"], **inputs) for p in _RATES
-        }
-    except BatchError as error:
-        mass_of_rate, expected["refused"] = {}, str(error)
-    expected["rates"] = [
-        {"p": p, "success": mass.success, "failure": mass.failure}
-        for p, mass in mass_of_rate.items()
-    ]
     code = estimator.named_code
     attributes = (
         "family",
@@ -238,7 +218,7 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
         "departures": estimator.departures,
         "needs": sorted(estimator.needs),
         "uses": sorted(estimator.uses),
-        "rewards": accepted,
+        "rewards": _accepted_rewards(estimator),
         "memory": estimator.state_dict(),
         "parameters": parameters(type(estimator)),
         "options": estimator.plain(),
@@ -247,11 +227,36 @@ def describe_estimator(estimator: Estimator) -> dict[str, Any]:
             {"group": name, "rewards": row, **_applied(estimator, row)}
             for name, row in groups.items()
         ],
-        "masses": expected,
+        "masses": _masses_over_rates(estimator, inputs),
         "episodes": describe_episodes(estimator),
         "code": None if code is None else code.text,
         "place": None if code is None else code.where,
     }
+
+
+def _accepted_rewards(estimator: Estimator) -> str:
+    """Say which rewards the formula is defined for, by trying some."""
+    if estimator.verifier_free:
+        return "not read"
+    others = fitting_size(estimator, 4) - 1
+    if _applied(estimator, [1.5] + [2.0] * others)["refused"] is None:
+        return "any finite numbers"
+    if _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
+        return "means of a group in [0, 1]"
+    return "0 and 1 only"
+
+
+def _masses_over_rates(estimator: Estimator, inputs: Mapping[str, float]) -> dict[str, Any]:
+    """Return the expected masses at some solve rates, or why the estimator refuses them."""
+    size = fitting_size(estimator, 8)
+    rates = []
+    try:
+        for p in _RATES:
+            mass = expected_masses(estimator, p, size, **inputs)
+            rates.append({"p": p, "success": mass.success, "failure": mass.failure})
+    except BatchError as error:
+        return {"group_size": size, "refused": str(error), "rates": []}
+    return {"group_size": size, "refused": None, "rates": rates}
 
 
 def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
@@ -301,25 +306,32 @@ def print_estimator(record: dict[str, Any]) -> None:
     print_parameters(record["parameters"])
     inputs = "".join(f", {name} {value:g}" for name, value in record["inputs"].items())
     echo(f"\ndegenerate groups, each alone in a first step{inputs}")
-    rows = []
-    for row in record["degenerate"]:
-        outcome = f"refused: {row['refused']}"
-        if row["advantages"] is not None:
-            left = "" if row["kept"] else ", left out of the update"
-            outcome = " ".join(map(show_number, row["advantages"])) + left
-        rows.append([row["group"], " ".join(map(show_number, row["rewards"])), outcome])
-    print_columns(("group", "rewards", "advantages"), rows)
+    _print_degenerate(record["degenerate"])
     if record["episodes"]:
         print_episodes(record["episodes"])
-    expected = record["masses"]
-    echo(f"\nexpected masses at group size {expected['group_size']}{inputs}")
-    if expected["refused"]:
-        echo(f"refused: {expected['refused']}")
-    else:
-        rates = [[show_number(value) for value in row.values()] for row in expected["rates"]]
-        print_columns(("p", "m_S", "m_F"), rates)
+    echo(f"\nexpected masses at group size {record['masses']['group_size']}{inputs}")
+    _print_masses(record["masses"])
     if record["code"]:
         print_code(record["place"], record["code"])
+
+
+def _print_degenerate(groups: Iterable[Mapping[str, Any]]) -> None:
+    rows = []
+    for group in groups:
+        outcome = f"refused: {group['refused']}"
+        if group["advantages"] is not None:
+            left = "" if group["kept"] else ", left out of the update"
+            outcome = " ".join(map(show_number, group["advantages"])) + left
+        rows.append([group["group"], " ".join(map(show_number, group["rewards"])), outcome])
+    print_columns(("group", "rewards", "advantages"), rows)
+
+
+def _print_masses(expected: Mapping[str, Any]) -> None:
+    if expected["refused"]:
+        echo(f"refused: {expected['refused']}")
+        return
+    rates = [[show_number(value) for value in row.values()] for row in expected["rates"]]
+    print_columns(("p", "m_S", "m_F"), rates)
 
 
 def print_parameters(rows: Sequence[Mapping[str, Any]]) -> None:
