@@ -27,6 +27,7 @@ from advsweep.cli.output import (
     show_number,
 )
 from advsweep.components import Component, parameters
+from advsweep.config.groups import with_registered_name
 from advsweep.config.overrides import parse_assignments
 from advsweep.diagnostics import expected_masses, masses
 from advsweep.errors import BatchError, ConfigError, nearest
@@ -47,6 +48,7 @@ from advsweep.named_code import split_word
 from advsweep.objectives import functions
 from advsweep.objectives.base import Objective
 from advsweep.registry import Registry
+from advsweep.sweep.registry import PARTS
 
 C = TypeVar("C", bound=Component)
 
@@ -106,6 +108,8 @@ def build_from_options(
 ) -> C:
     """Build a component from its name and `FIELD=VALUE` options in Hydra's grammar.
 
+    The options are words of the command line: a component in it may be named by its file.
+
     Raises:
         ConfigError: the name, an option or its value is invalid.
     """
@@ -119,7 +123,8 @@ def build_from_options(
             value = node.get(part, defaults.get(part))
             node[part] = {"name": value} if isinstance(value, str) else dict(value or {})
             node = node[part]
-        node[last] = assigned
+        inner = PARTS.get(f"{registry.kind}.{key}".removesuffix(".name"))
+        node[last] = assigned if inner is None else with_registered_name(inner, assigned)
     return registry.build(values)
 
 

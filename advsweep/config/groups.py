@@ -192,7 +192,7 @@ class ConfigGroups:
         is_keyed = key == KEYED and isinstance(value, Mapping) and "name" not in value
         if is_keyed:
             return {registry.resolve(str(name)): entry for name, entry in value.items()}
-        return _resolved(registry, value)
+        return with_registered_name(registry, value)
 
     def sweep_name(self, experiment: str) -> str:
         """Return the name of an experiment's sweep: its own, or that of the user's file."""
@@ -452,7 +452,7 @@ class ConfigGroups:
         for group, registry in self.registries.items():
             self._drop_description(group, plain.get(group))
             if group in plain and registry.takes_code:
-                plain[group] = _resolved(registry, plain[group])
+                plain[group] = with_registered_name(registry, plain[group])
         for key in self._parts:
             group, _, field = key.partition(".")
             node = plain.get(group)
@@ -519,8 +519,14 @@ class ConfigGroups:
                 }
 
 
-def _resolved(registry: Registry[Any], node: Any) -> Any:
-    """Return a component's node with its registered name, where it names code."""
+def with_registered_name(registry: Registry[Any], node: Any) -> Any:
+    """Return a component's node with its registered name, where it names code.
+
+    Call it with words of the present command line, and of files that it names, alone.
+
+    Raises:
+        ConfigError: the code cannot be loaded, or is no component of this kind.
+    """
     if isinstance(node, str):
         return registry.resolve(node)
     if isinstance(node, Mapping) and isinstance(node.get("name"), str):

@@ -94,6 +94,17 @@ def test_an_estimator_of_turns_shows_those_of_four_episodes(run):
     assert "1.5     A, r 0.25: " in run("turn_grpo")[0]
 
 
+@pytest.mark.parametrize("key", ["base", "base.name"])
+def test_the_base_of_an_estimator_may_be_a_file(run, tmp_path, key):
+    idea = "def advantages(rewards):\n    return rewards - rewards.mean(dim=1, keepdim=True)\n"
+    (tmp_path / "idea.py").write_text(idea, encoding="utf-8")
+    given = ("--rewards", "1,0,0,0", "--input", "lengths=1", *JSON)
+    found = json.loads(run("by_turn", "--set", f"{key}=idea.py", *given)[0])
+    # 1 - 1/4 and 0 - 1/4.
+    assert found["advantages"] == [[0.75, -0.25, -0.25, -0.25]]
+    assert found["estimator"]["base"]["name"].endswith("idea")
+
+
 def test_other_estimators_show_no_episodes(run):
     assert json.loads(run("grpo", *JSON)[0])["episodes"] is None
     assert "episode" not in run("grpo")[0]
