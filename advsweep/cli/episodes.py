@@ -27,7 +27,8 @@ _MOVES = ((0.25, 0.25, 0.0), (0.25, 0.0, 0.0), (0.25, 0.0), (0.0, 0.0))
 _VALUES = {"A": 0.5, "B": 0.5, "C": 0.75, "D": 0.25}
 
 # Each turn has two tokens, and the environment answers with one.
-_ANSWERED = 3
+_GENERATED = 2
+_TOKENS = _GENERATED + 1
 
 
 def example_episodes(estimator: Estimator) -> GroupBatch:
@@ -36,14 +37,14 @@ def example_episodes(estimator: Estimator) -> GroupBatch:
     Where it needs the rewards of turns, they are part of the episodes' rewards.
     """
     longest = max(map(len, _EPISODES))
-    of_token = torch.full((1, len(_EPISODES), _ANSWERED * longest), -1)
+    of_token = torch.full((1, len(_EPISODES), _TOKENS * longest), -1)
     given = torch.zeros(1, len(_EPISODES), longest, dtype=torch.float64)
     values = torch.zeros_like(given)
     states = torch.zeros_like(given, dtype=torch.int64)
     for episode, (visited, moves) in enumerate(zip(_EPISODES, _MOVES, strict=True)):
         for turn, (state, moved) in enumerate(zip(visited, moves, strict=True)):
-            start = _ANSWERED * turn
-            of_token[0, episode, start : start + _ANSWERED - 1] = turn
+            start = _TOKENS * turn
+            of_token[0, episode, start : start + _GENERATED] = turn
             given[0, episode, turn] = moved
             values[0, episode, turn] = _VALUES[state]
             states[0, episode, turn] = ord(state)
