@@ -197,19 +197,33 @@ def nearest(name: str, known: Iterable[str], section: str = "") -> str:
     # A name may be known in general, and missing in the runs at hand.
     known = sorted({*known} - {name})
     close = close_names(name, known)
-    listed = synonyms.most_alike(section, name) if section else None
-    if listed is not None and _likeness(name, listed) > _likeness(name, *close):
-        said = str(synonyms.hint(section, listed))
-        # Both may mean the same, as `group` does that stands for `grpo`.
-        if not close or close[0] not in said:
-            return said
-    if not close and len(name) > 1:
-        # A part of a longer name, such as `acr` of `collapse/acr`.
-        longer = [each for each in known if name.lower() in each.lower()]
-        close = sorted(longer, key=lambda each: (len(each), each))[:3]
-    if close:
-        return "did you mean " + " or ".join(map(repr, close)) + "?"
+    said = _hint_for_alike(section, name, close) if section else None
+    if said is not None:
+        return said
+    near = close or _longer_names(name, known)
+    if near:
+        return "did you mean " + " or ".join(map(repr, near)) + "?"
     return _list_known(known, section)
+
+
+def _hint_for_alike(section: str, name: str, close: Sequence[str]) -> str | None:
+    """Return what is said of a listed word that a name is more like than any of close names."""
+    listed = synonyms.most_alike(section, name)
+    if listed is None or _likeness(name, listed) <= _likeness(name, *close):
+        return None
+    said = synonyms.hint(section, listed)
+    # Both may mean the same, as `group` does that stands for `grpo`.
+    if said is not None and close and close[0] in said:
+        return None
+    return said
+
+
+def _longer_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the at most three shortest names that contain one, as `collapse/acr` does `acr`."""
+    if len(name) < 2:
+        return []
+    longer = [each for each in known if name.lower() in each.lower()]
+    return sorted(longer, key=lambda each: (len(each), each))[:3]
 
 
 def close_names(name: str, known: Iterable[str], *, likeness: float = 0.6) -> list[str]:
