@@ -21,11 +21,11 @@ from advsweep.backends import BACKENDS
 from advsweep.backends.base import Can
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import CheckpointError, ConfigError, TrainingError
-from advsweep.estimators.base import Estimator
 from advsweep.estimators.batch import GroupBatch, Groups
 from advsweep.objectives.base import LossInputs
 from advsweep.objectives.clipped import Clipped
 from advsweep.rollouts.base import Collected, RolloutPolicy
+from tests.backends.batch_keeper import BatchKeeper
 
 METRICS = {
     "reward/mean",
@@ -371,7 +371,7 @@ def test_the_learning_rate_is_matched(backend, small_run, train, tmp_path):
 
 
 @dataclass(kw_only=True)
-class Spy(Estimator):
+class Spy(BatchKeeper):
     """Gives every rollout a number of its own, 0 to every third, and drops every fifth."""
 
     name: ClassVar[str] = "spy"
@@ -380,17 +380,6 @@ class Spy(Estimator):
     )
     # Only some backends have these.
     uses: ClassVar[frozenset[str]] = frozenset({"token_grad_norms", "token_kl"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.batches = []
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def _advantages(self, groups, info):
-        self.batches.append(groups.batch)
-        return self.values(groups.rewards)
 
     def values(self, rewards):
         index = torch.arange(rewards.numel(), dtype=rewards.dtype).view(rewards.shape)

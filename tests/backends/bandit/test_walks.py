@@ -20,6 +20,7 @@ from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
 from advsweep.tasks.route_maps import NODES, route_map
 from advsweep.tasks.walk_episodes import CLOSED, MOVED, parse_prompts
+from tests.backends.batch_keeper import BatchKeeper
 
 SMALL = {"name": "walks", "levels": [0, 1, 2], "held_out_per_level": 4, "train_per_level": 60}
 
@@ -107,22 +108,11 @@ def test_the_exact_rate_of_uniform_steps_is_the_floor_of_the_walker(ways):
 
 
 @dataclass(kw_only=True)
-class Spy(Estimator):
-    """Keeps the batches that it is given."""
+class Spy(BatchKeeper):
+    """Reads the turns."""
 
     name: ClassVar[str] = "spy"
     needs: ClassVar[frozenset[str]] = frozenset({"turn_values", "turn_states", "turn_rewards"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.batches = []
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def _advantages(self, groups, info):
-        self.batches.append(groups.batch)
-        return torch.zeros_like(groups.rewards)
 
 
 def test_the_values_are_the_means_of_many_episodes(walks_run):

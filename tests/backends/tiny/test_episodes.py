@@ -14,10 +14,10 @@ from advsweep.backends.tiny.turn_values import TurnStarts
 from advsweep.backends.tiny.weights import flatten, initial_weights
 from advsweep.backends.training_loop import Scores
 from advsweep.errors import ConfigError
-from advsweep.estimators.baselines import RLOO
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.walk_episodes import CLOSED, MOVED
+from tests.backends.batch_keeper import BatchKeeper
 
 G = 6
 
@@ -122,22 +122,10 @@ def test_a_training_with_turns_goes_on_as_if_it_had_not_stopped(
     assert whole.lasting[4] != whole.lasting[3]
 
 
-class Spy(RLOO):
-    """Keeps the batches that it gets."""
+class Spy(BatchKeeper):
+    """Reads the turns."""
 
-    name = "spy"
     uses = frozenset({"turn_values", "turn_rewards"})
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.batches = []
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def _advantages(self, groups, info):
-        self.batches.append(groups.batch)
-        return super()._advantages(groups, info)
 
 
 def test_beginnings_are_those_before_each_turn(walks):
