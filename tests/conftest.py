@@ -19,7 +19,10 @@ from hypothesis import settings
 
 from advsweep.estimators import ESTIMATORS
 from advsweep.named_code import ALLOWED
+from advsweep.objectives import OBJECTIVES
 from advsweep.store import open_store
+from advsweep.tasks.rewards import REWARDS
+from advsweep.tasks.verifiers import VERIFIERS
 from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
 
 settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
@@ -75,14 +78,20 @@ def _own_environment(
     monkeypatch.setenv(RUN_CODE_AS_ROOT, "1" if os.geteuid() == 0 else "")
 
 
-@pytest.fixture
-def write_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """`write_code(text, "idea.py")` writes a file and returns its path, a word of a command line.
+@pytest.fixture(autouse=True)
+def _own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What registries are told of files ends with the test: the next may have a file of that name.
 
-    What the registry of estimators is told of files ends with the test.
+    A command in this process tells them, too.
     """
-    monkeypatch.setattr(ESTIMATORS, "_named", {})
-    monkeypatch.setattr(ESTIMATORS, "_loaded", dict(ESTIMATORS._loaded))
+    for registry in (ESTIMATORS, OBJECTIVES, REWARDS, VERIFIERS):
+        monkeypatch.setattr(registry, "_named", {})
+        monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+
+
+@pytest.fixture
+def write_code(tmp_path: Path) -> Callable[..., str]:
+    """`write_code(text, "idea.py")` writes a file and returns its path, for a command line."""
 
     def write(text: str, name: str = "idea.py") -> str:
         path = tmp_path / name

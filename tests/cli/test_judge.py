@@ -6,12 +6,9 @@ import json
 
 import pytest
 
-from advsweep.estimators import ESTIMATORS
-
 
 @pytest.fixture
 def idea(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(ESTIMATORS, "_named", {})  # of other tests in this process
     folder = tmp_path_factory.mktemp("idea")
     monkeypatch.setenv("ADVSWEEP_CACHE", str(folder / "cache"))
     path = folder / "idea.py"

@@ -26,16 +26,9 @@ Make = Callable[..., Objective]
 
 
 @pytest.fixture
-def word(write_code: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    monkeypatch.setattr(OBJECTIVES, "_named", {})
-    monkeypatch.setattr(OBJECTIVES, "_loaded", dict(OBJECTIVES._loaded))
-    return write_code
-
-
-@pytest.fixture
-def make(word: Callable[..., str]) -> Make:
+def make(write_code: Callable[..., str]) -> Make:
     def made(text: str, **options: object) -> Objective:
-        return OBJECTIVES.build(OBJECTIVES.resolve(word(text)), **options)
+        return OBJECTIVES.build(OBJECTIVES.resolve(write_code(text)), **options)
 
     return made
 
@@ -111,11 +104,11 @@ def test_an_unknown_parameter_is_refused(make: Make) -> None:
         make("def loss(ratio, advantages): return ratio * advantages")
 
 
-def test_a_plan_takes_it_and_tries_it(word: Callable[..., str]) -> None:
+def test_a_plan_takes_it_and_tries_it(write_code: Callable[..., str]) -> None:
     fake = ("backend=tiny", "steps=2", "seed=0")
-    [planned] = make_plan([*fake, f"objective={word(CLIPPED)}", "objective.clip=0.3"]).runs
+    [planned] = make_plan([*fake, f"objective={write_code(CLIPPED)}", "objective.clip=0.3"]).runs
     assert planned.config["objective"]["clip"] == 0.3
     assert planned.run.sources["objective"].name == "idea"
-    broken = word(CLIPPED.replace("return -", "return 1j * "), "broken.py")
+    broken = write_code(CLIPPED.replace("return -", "return 1j * "), "broken.py")
     with pytest.raises(ConfigError, match=r"broken\.py:"):
         make_plan([*fake, f"objective={broken}"])
