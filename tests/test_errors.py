@@ -41,6 +41,8 @@ def test_nearest_names() -> None:
     # A word of another tool that is spelt more alike than any name of ours.
     assert nearest("num_generation", ["generation", "group"], "keys") == "did you mean group_size?"
     assert nearest("generatoin", ["generation", "group"], "keys") == "did you mean 'generation'?"
+    # `ipo` is listed, and less alike.
+    assert nearest("igpo", ["gigpo", "rloo"], "values.estimator") == "did you mean 'gigpo'?"
 
 
 def test_nouns_follow_their_number() -> None:

@@ -372,6 +372,7 @@ def test_states_of_turns_have_the_same_number_in_every_group(tmp_path: Path) -> 
     "turns",
     [
         {"turns": [2]},
+        {"turns": [2, 1, 1]},
         {"turns": [2, 0]},
         {"turns": [2, "1"]},
         {"turns": [2, 10**9]},
