@@ -78,7 +78,7 @@ def complete_target(context: typer.Context) -> list[str]:
 
 
 def _sweeps(store: Store) -> list[str]:
-    return [sweep.name for sweep in store.sweeps.select() if _PLAIN_WORD.fullmatch(sweep.name)]
+    return [name for name in store.sweeps.names() if _PLAIN_WORD.fullmatch(name)]
 
 
 def _runs(store: Store) -> list[str]:

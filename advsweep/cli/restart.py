@@ -69,7 +69,7 @@ def stored_names(url: str | None) -> set[str]:
     """Return the names of the sweeps of a store; none without a store."""
     try:
         with open_store(url, create=False) as store:
-            return {sweep.name for sweep in store.sweeps.select()}
+            return set(store.sweeps.names())
     except NoStoreError:
         return set()
 

@@ -69,7 +69,7 @@ def find_targets(
     Raises:
         NotFoundError: a key matches nothing, or both a sweep and a run.
     """
-    names = {sweep.name for sweep in store.sweeps.select()}
+    names = store.sweeps.names()
     runs: dict[int, RunRecord] = {}
     named = set()
     sweeps = []

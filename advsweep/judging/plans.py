@@ -271,6 +271,6 @@ def _runs_of_idea(store: Store | None, name: str) -> list[RunRecord]:
     if store is None:
         return []
     wanted = {name, f"{name}-tuning"}
-    known = [sweep.name for sweep in store.sweeps.select() if sweep.name in wanted]
+    known = [each for each in store.sweeps.names() if each in wanted]
     runs = [run for sweep in known for run in store.runs.select(sweep=sweep)]
     return [run for run in runs if name_of(run.config.get("estimator")) != BASELINE]

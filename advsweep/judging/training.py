@@ -209,7 +209,7 @@ def _plans_from(plans: JudgePlans, store: Store | None, stage: int) -> Iterator[
 def _seeds_left(raced: Plan, store: Store | None) -> set[int]:
     """Return the seeds that a race may need; once it is over, those that it has."""
     name = raced.name or ""
-    if store is None or not any(sweep.name == name for sweep in store.sweeps.select()):
+    if store is None or name not in store.sweeps.names():
         return set(_seeds_of(raced))
     record = read_race(store, name)
     if record is None or any(standing.is_racing for standing in record.standings):

@@ -342,4 +342,4 @@ def _matched_rows(store: Store, name: str) -> list[MatchedRow]:
 def _count_ideas(store: Store, setting: str) -> int:
     """Return how many ideas have been judged in a setting in this store."""
     form = re.compile(rf"judge-.+-{re.escape(setting)}(-\d+)?")
-    return sum(form.fullmatch(sweep.name) is not None for sweep in store.sweeps.select()) or 1
+    return sum(form.fullmatch(name) is not None for name in store.sweeps.names()) or 1

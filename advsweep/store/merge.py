@@ -103,7 +103,7 @@ def merge(
         rows = theirs.execute(select(_RUNS).order_by(_RUNS.c.id)).all()
         runs = [source.runs.to_record(row) for row in rows]
         decided = [merger.decide(run) for run in runs]
-        existing = {sweep.name for sweep in target.sweeps.select()}
+        existing = set(target.sweeps.names())
         names = theirs.execute(select(tables.SWEEPS.c.name).order_by(tables.SWEEPS.c.id)).scalars()
         merger.result.sweeps = [name for name in names if name not in existing]
         for done, (row, run, (ours, action)) in enumerate(zip(rows, runs, decided, strict=True), 1):

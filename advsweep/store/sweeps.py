@@ -54,6 +54,11 @@ class Sweeps(StorePart):
             spec: dict[str, Any] = connection.execute(query).scalar_one()
         return spec
 
+    def names(self) -> list[str]:
+        """Return the names of all sweeps, oldest first, without a look at their runs."""
+        with self._database.read() as connection:
+            return list(connection.execute(select(SWEEPS.c.name).order_by(SWEEPS.c.id)).scalars())
+
     def select(self) -> list[SweepRecord]:
         """Return every sweep, oldest first, with the number of its runs in each status."""
         # The status of a running run depends on its lease, which no query can check.

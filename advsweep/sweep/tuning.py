@@ -195,7 +195,7 @@ class Tuning:
         )
 
     def _has_begun(self, store: Store) -> bool:
-        return any(sweep.name == self.tuning_name for sweep in store.sweeps.select())
+        return self.tuning_name in store.sweeps.names()
 
     def _read_arm(self, name: str, result: Callable[[Trial], TunedValue]) -> TunedArm:
         """Return how far an arm is: its values climb the rungs, then its grid may grow.

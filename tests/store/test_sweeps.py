@@ -22,6 +22,7 @@ def test_sweeps_share_runs_in_the_order_of_their_plans(store, new_run):
     def seeds(sweep, **how):
         return [run.seed for run in store.runs.select(sweep=sweep, **how)]
 
+    assert store.sweeps.names() == ["first", "second"]
     assert seeds("first", newest_first=False) == [1, 0, 2]
     assert seeds("second", newest_first=False) == [2, 0, 1]
     assert seeds("second") == [2, 0, 1]  # ids 3, 2, 1

@@ -168,7 +168,7 @@ def _refuse_sweep(store: Store, target: str) -> None:
     Raises:
         ConfigError: it is one.
     """
-    if any(sweep.name == target for sweep in store.sweeps.select()):
+    if target in store.sweeps.names():
         raise ConfigError(
             f"expected a run, whose weights are written, got the sweep {target}; `--to csv` and "
             "`--to parquet` write its tables, `--to wandb` sends it to a tracker"

@@ -218,7 +218,7 @@ def _split_words(store: Store, words: Sequence[str]) -> tuple[list[str], list[st
 
     figures = [word for word in words if word in FIGURES]
     if figures:
-        sweeps = {sweep.name for sweep in store.sweeps.select()}
+        sweeps = store.sweeps.names()
         figures = [word for word in figures if word not in sweeps]
     keys = [word for word in words if word not in figures]
     return keys, figures
