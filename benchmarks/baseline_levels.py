@@ -3,7 +3,7 @@
     python benchmarks/baseline_levels.py > benchmarks/baseline_levels.csv
 
 All arms ran the same seeds and are compared with the baseline, which spreads 1, 1.5 or 2 times as
-much as each of them. docs/statistics.md has the table, and why reports have the first rule:
+much as each of them. docs/error_rates.md has the table, and why reports have the first rule:
 
     reports    `pool_spread`: one spread of all arms, but those that the F test sets apart
     baseline   the baseline's own variance: that of its contrast with the mean of the arms, added to

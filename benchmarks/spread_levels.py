@@ -2,8 +2,8 @@
 
     python benchmarks/spread_levels.py > levels.md
 
-Methods ran the same seeds, and are compared with the first of them. docs/statistics.md has the
-table. The four tests at 5 %:
+Methods ran the same seeds, and are compared with the first of them. docs/error_rates.md has
+the table. The four tests at 5 %:
 
     own         the paired t-test of each difference by its own spread
     moderated   that of limma (Smyth, 2004), whose prior is estimated from the differences; its

@@ -1,4 +1,4 @@
-"""Every block of docs/library.md does what the page says of it."""
+"""Every block of docs/library.md and docs/inside_trl.md does what the page says of it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.estimators.fade import FADE
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-PAGE = Path(__file__).parents[2] / "docs" / "library.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def blocks(section: str) -> list[str]:
+def blocks(section: str, page: str = "library.md") -> list[str]:
     """The code blocks under a heading, python and toml, as they are printed."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = (DOCS / page).read_text(encoding="utf-8")
     (body,) = re.findall(
         rf"^# {section}\n(.*?)(?=^#+ |\Z)", text.replace("\n## ", "\n# "), re.M | re.S
     )
@@ -32,7 +32,7 @@ def blocks(section: str) -> list[str]:
 
 
 def executed(code: str, **names: Any) -> dict[str, Any]:
-    exec(compile(code, str(PAGE), "exec"), names)
+    exec(code, names)
     return names
 
 
@@ -76,7 +76,7 @@ def test_the_trainer_of_trl_trains(policy_folder: Path, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", minversion="1.12")
     from datasets import Dataset
 
-    (code,) = blocks("Inside TRL")
+    (code,) = blocks("Inside TRL", "inside_trl.md")
     config = trl.GRPOConfig(
         output_dir=str(tmp_path),
         num_generations=2,

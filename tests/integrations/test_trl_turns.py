@@ -399,7 +399,7 @@ def test_a_training_whose_environments_all_fail_ends_with_the_reason(
 
 
 def test_the_environment_of_the_page_tells_its_turns() -> None:
-    page = Path(__file__).parents[2] / "docs" / "library.md"
+    page = Path(__file__).parents[2] / "docs" / "inside_trl.md"
     (code,) = re.findall(r"^```python\n(class Walk:.*?)^```$", page.read_text("utf-8"), re.M | re.S)
     names: dict[str, Any] = {}
     exec(code, names)

@@ -26,6 +26,7 @@ RUN += sorted((ROOT / "experiments").glob("*/README.md"))
 EXECUTED = {
     "command": "integrations/test_command_page.py",
     "frameworks": "integrations/test_frameworks.py",
+    "inside_trl": "integrations/test_library_page.py",
     "library": "integrations/test_library_page.py",
     "plugins": "plugins/test_examples.py",
 }
