@@ -45,7 +45,7 @@ _GOLDS_ABROAD = (
     "réponse",
 )
 
-# docs/tasks.md has these lists, and a test compares them.
+# docs/datasets.md has these lists, and a test compares them.
 QUESTIONS = (
     "question",
     "problem",

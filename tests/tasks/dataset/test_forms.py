@@ -1065,7 +1065,7 @@ def test_system_messages_of_the_data_reach_the_model(write: Write) -> None:
 
 
 def test_the_page_has_the_names_of_columns() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "datasets.md").read_text()
     roles = {
         "question": dataset_names.QUESTIONS,
         "text before it": dataset_names.CONTEXTS,
