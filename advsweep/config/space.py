@@ -149,7 +149,7 @@ class Space:
             # If all have one estimator, the first arm is the baseline.
             arm = _method if any(method != methods[0] for method in methods) else arm_of
             return [point for point in plain if arm(point) == arm(plain[0])]
-        names = {str(v) for method in methods for k, v in method.items() if k in _METHODS}
+        names = {name for method in methods for name in _names(method)}
         if self.baseline not in names:
             raise UnknownNameError(
                 f"sweep.baseline: expected an estimator or a method of the sweep, got "
@@ -158,7 +158,7 @@ class Space:
         return [
             point
             for point, method in zip(plain, methods, strict=True)
-            if self.baseline in map(str, method.values())
+            if self.baseline in _names(method)
         ]
 
     def race_points(self, listed: Sequence[Assignment]) -> list[Assignment]:
@@ -218,6 +218,11 @@ def arm_of(assignment: Assignment) -> Assignment:
 def _method(assignment: Assignment) -> Assignment:
     """Return the keys of a run that say how it weighs its rollouts."""
     return {k: v for k, v in assignment.items() if k.partition(".")[0] in _METHODS}
+
+
+def _names(method: Assignment) -> set[str]:
+    """Return the names that a run has for its method, without those in fields, such as a base."""
+    return {str(value) for key, value in method.items() if key in _METHODS}
 
 
 def keys_of(dimensions: Iterable[Dimension]) -> set[str]:

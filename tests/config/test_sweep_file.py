@@ -122,6 +122,17 @@ def test_controls_repeat_the_runs_of_the_first_estimator():
             {"blocks": [{"estimator": "asym_grpo", "estimator.delta": [0.3, 0.5]}]},
             {"estimator": "asym_grpo", "estimator.delta": 0.3},
         ),
+        # A name in a field of another estimator is no baseline.
+        (
+            {
+                "baseline": "rloo",
+                "blocks": [
+                    {"estimator": "rloo"},
+                    {"estimator": "by_turn", "estimator.base": "rloo"},
+                ],
+            },
+            {"estimator": "rloo"},
+        ),
         # Arms that are controls already are no baseline.
         ({"blocks": [{"control": "noise"}, {"estimator": "rloo"}]}, {"estimator": "rloo"}),
     ],
