@@ -66,11 +66,7 @@ def read_parameters(
             if not has_default:
                 required.add(name)
         elif has_default:
-            kind = _type_of(parameter, hints, where)
-            # A list would be shared by all instances.
-            default = parameter.default
-            default = tuple(default) if isinstance(default, list) else default
-            options.append((name, kind, option(default, help=f"`{name}` of {code.object}")))
+            options.append(_option_of(parameter, hints, code))
         else:
             hint = nearest(name, inputs)
             every = "" if hint.startswith("known") else f" inputs: {', '.join(inputs)};"
@@ -82,6 +78,25 @@ def read_parameters(
         got = ", ".join(name for name, *_ in options) or "none"
         raise ConfigError(f"{where}: expected an input such as `{example}` as parameter, got {got}")
     return Parameters(given=frozenset(given), required=frozenset(required), options=options)
+
+
+def read_options(function: Callable[..., Any], code: NamedCode) -> Parameters:
+    """Return the parameters of a function that has options alone, such as a constructor.
+
+    Raises:
+        ConfigError: a parameter has no default; it names file and line.
+    """
+    where = f"{code.where}: {code.object}"
+    hints = _hints_of(function)
+    options = []
+    for parameter in _named_parameters(function, where):
+        if parameter.default is parameter.empty:
+            raise ConfigError(
+                f"{where}: expected a default of the parameter '{parameter.name}', which makes it "
+                f"an option, as {parameter.name}=1.0"
+            )
+        options.append(_option_of(parameter, hints, code))
+    return Parameters(given=frozenset(), required=frozenset(), options=options)
 
 
 def make_class(
@@ -140,6 +155,17 @@ def _named_parameters(function: Callable[..., Any], where: str) -> Iterator[insp
                 f"{parameter}"
             )
         yield parameter
+
+
+def _option_of(
+    parameter: inspect.Parameter, hints: Mapping[str, Any], code: NamedCode
+) -> tuple[str, Any, Any]:
+    """Return name, type and field of the option that a parameter with a default is."""
+    kind = _type_of(parameter, hints, f"{code.where}: {code.object}")
+    # A list would be shared by all instances.
+    default = parameter.default
+    default = tuple(default) if isinstance(default, list) else default
+    return parameter.name, kind, option(default, help=f"`{parameter.name}` of {code.object}")
 
 
 def _hints_of(function: Callable[..., Any]) -> Mapping[str, Any]:

@@ -143,13 +143,25 @@ def split_word(text: str) -> tuple[str, list[str]]:
 # Text, modules and the objects in them
 
 
-def read_word(word: Word, kind: str, base: type, function: str) -> tuple[Any, NamedCode]:
-    """Load what a word of the command line names, and allow its text in this process's children.
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a file is to hold.
 
-    Args:
-        kind: what is wanted, such as `estimator`.
-        base: the class of which a class in the file is a subclass.
-        function: the name of a plain function of that kind.
+    Attributes:
+        kind: such as `estimator`.
+        bases: a class in the file is a subclass of one of these.
+        function: the name of a plain function of the kind; empty if there are classes alone.
+        expected: the same in words, for messages.
+    """
+
+    kind: str
+    bases: tuple[type, ...]
+    function: str
+    expected: str
+
+
+def read_word(word: Word, wanted: Wanted) -> tuple[Any, NamedCode]:
+    """Load what a word of the command line names, and allow its text in this process's children.
 
     Raises:
         ConfigError: the file cannot be read or run, or holds no such object or several; the message
@@ -174,7 +186,7 @@ def read_word(word: Word, kind: str, base: type, function: str) -> tuple[Any, Na
     if word.object:
         found = _object_of(module, place, word.object)
     else:
-        found = _only_object(module, place, kind, base, function)
+        found = _only_object(module, place, wanted)
     _allow(_mark(place, text))
     return found, _code_of_file(found, label=word.label, place=place, text=text)
 
@@ -337,26 +349,27 @@ def _object_of(module: types.ModuleType, place: str, name: str) -> Any:
     raise ConfigError(f"{place}: expected a class or a function '{name}'; {nearest(name, known)}")
 
 
-def _only_object(module: types.ModuleType, place: str, kind: str, base: type, function: str) -> Any:
+def _only_object(module: types.ModuleType, place: str, wanted: Wanted) -> Any:
     """Return the one object of a file that can be meant without a name.
 
     That is its only class of the kind, its function of the usual name, or else its only function.
     """
     public = {n: value for n, value in vars(module).items() if _is_public(module, n, value)}
     functions = {n: v for n, v in public.items() if isinstance(v, types.FunctionType)}
-    classes = {n: v for n, v in public.items() if isinstance(v, type) and issubclass(v, base)}
-    usual = {n: v for n, v in functions.items() if n == function}
-    found: dict[str, Any] = {**classes, **usual} or dict(functions)
+    every = {n: v for n, v in public.items() if isinstance(v, type)}
+    classes = {n: v for n, v in every.items() if issubclass(v, wanted.bases)}
+    usual = {n: v for n, v in functions.items() if n == wanted.function}
+    found: dict[str, Any] = {**classes, **usual}
+    if not found and wanted.function:
+        found = dict(functions)
     if len(found) == 1:
         return next(iter(found.values()))
     if not found:
-        raise ConfigError(
-            f"{place}: expected a function `{function}`, or a class of "
-            f"{base.__module__.removesuffix('.base')}.{base.__name__}, got neither"
-        )
+        raise ConfigError(f"{place}: expected {wanted.expected}, got neither")
     listed = ", ".join(f"{n} (line {_line_of_object(v)})" for n, v in found.items())
     raise ConfigError(
-        f"{place}: expected one {kind}, got {listed}; name it, as in {place}:{next(iter(found))}"
+        f"{place}: expected one {wanted.kind}, got {listed}; name it, as in "
+        f"{place}:{next(iter(found))}"
     )
 
 

@@ -26,7 +26,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
-from advsweep.named_code import NamedCode, Word, parse_word, read_word, stored_code
+from advsweep.named_code import NamedCode, Wanted, Word, parse_word, read_word, stored_code
 from advsweep.plugin_classes import class_problem
 from advsweep.plugins import NAME, PluginPoint, discover, only_one
 from advsweep.synonyms import VALUES, hint
@@ -52,6 +52,8 @@ class Registry(Generic[C]):
             components of this kind are classes alone.
         adapter: what makes a class of such a function, as `module:function`; it gets the function
             and its `NamedCode`.
+        adapts: the form of further classes of which the adapter makes components, as
+            `module:Class`, with what the form is in words.
         takes_code: whether a command line may name components by file or module.
     """
 
@@ -64,6 +66,7 @@ class Registry(Generic[C]):
     base: str = "advsweep.components:Component"
     function: str = ""
     adapter: str = ""
+    adapts: tuple[str, str] | None = None
     takes_code: bool = False
     _loaded: dict[str, type[C]] = field(default_factory=dict, init=False)
     # Of components that the command line named by file or module: what each name stands for.
@@ -243,11 +246,24 @@ class Registry(Generic[C]):
                 f"{self.kind}={text}: expected a name, as a {self.kind} cannot be named by its "
                 f"file; make a plug-in of it (docs/plugins.md)"
             )
-        found, code = read_word(word, self.kind, self.base_class(), self.function)
+        found, code = read_word(word, self._wanted())
         name, label = self._free_name(word)
         self._named[name] = word.origin
         self._loaded[name] = self._class_of(found, name, replace(code, label=label))
         return name
+
+    def _wanted(self) -> Wanted:
+        """Return what a file of this kind is to hold."""
+        base = self.base_class()
+        expected = f"a class of {base.__module__.removesuffix('.base')}.{base.__name__}"
+        bases: tuple[type, ...] = (base,)
+        if self.adapts is not None:
+            form, described = self.adapts
+            bases = (base, _imported(form))
+            expected = f"{described}, or {expected}"
+        if self.function:
+            expected = f"a function `{self.function}`, or {expected}"
+        return Wanted(kind=self.kind, bases=bases, function=self.function, expected=expected)
 
     def _free_name(self, word: Word) -> tuple[str, str]:
         """Return the name under which code is registered, and its label.
@@ -288,18 +304,18 @@ class Registry(Generic[C]):
         return self._of_code[key]
 
     def _make_class(self, found: Any, name: str, code: NamedCode) -> type[C]:
-        if not isinstance(found, type):
-            if not self.adapter:
-                raise ConfigError(
-                    f"{code.where}: expected a class of {self.base}, got the function {code.object}"
-                )
-            found = _imported(self.adapter)(found, code)
         base = self.base_class()
+        if self._is_adapted(found):
+            found = _imported(self.adapter)(found, code)
+        elif not isinstance(found, type):
+            raise ConfigError(
+                f"{code.where}: expected {self._wanted().expected}, got the function {code.object}"
+            )
         if not issubclass(found, base):
             raise ConfigError(
                 f"{code.where}: expected {code.object} to be a subclass of {base.__module__}."
-                f"{base.__qualname__} with @dataclass(kw_only=True), or a function "
-                f"`{self.function}`, got another class"
+                f"{base.__qualname__} with @dataclass(kw_only=True), or {self._other_form}, got "
+                "another class"
             )
         members = {"name": name, "named_code": code, "__doc__": found.__doc__}
         cls = type(found.__name__, (found,), {**members, "__module__": found.__module__})
@@ -307,6 +323,20 @@ class Registry(Generic[C]):
         if problem:
             raise ConfigError(f"{code.where}: {problem}")
         return typing.cast("type[C]", cls)
+
+    def _is_adapted(self, found: Any) -> bool:
+        """Whether the adapter makes a component of a class or a function."""
+        if not isinstance(found, type):
+            return bool(self.function)
+        if self.adapts is None or issubclass(found, self.base_class()):
+            return False
+        form: type = _imported(self.adapts[0])
+        return issubclass(found, form)
+
+    @property
+    def _other_form(self) -> str:
+        """What the code of a component may be in place of a class of this kind, in words."""
+        return f"a function `{self.function}`" if self.adapts is None else self.adapts[1]
 
 
 def _imported(target: str) -> Any:

@@ -289,6 +289,7 @@ class Can(Flag):
         STOP_TEXTS: end completions at the texts of `generation.stop`.
         EPISODES: let the environment of an `EpisodeTask` answer, and give estimators its turns.
         VALUES: measure the values of turns by further rollouts.
+        ENVIRONMENTS: let the environments of a task with `has_environment` answer.
     """
 
     NOTHING = 0
@@ -306,6 +307,7 @@ class Can(Flag):
     STOP_TEXTS = auto()
     EPISODES = auto()
     VALUES = auto()
+    ENVIRONMENTS = auto()
 
 
 @dataclass(kw_only=True)

@@ -313,7 +313,7 @@ def _check_rewards(estimator: Estimator, task: Task) -> None:
         return
     raise ConfigError(
         f"estimator: '{estimator.name}' is defined for rewards {defined}, and those of task "
-        f"'{task.label}' go from {low:g} to {high:g}; change their weights, or reward accuracy"
+        f"'{task.label}' go from {low:g} to {high:g}; {task.reward_remedy}"
     )
 
 
@@ -401,11 +401,13 @@ def _check_support(run: Run) -> None:
         (Can.SAMPLER_LOG_PROBS, run.objective.needs_sampler, corrected),
         (Can.CONTROLS, is_controlled, f"control: expected none, got '{control.name}'"),
         (Can.EPISODES, isinstance(task, EpisodeTask), f"task: '{task.label}' has turns"),
+        (Can.ENVIRONMENTS, task.has_environment, f"task: '{task.label}' is an environment"),
         (Can.VALUES, rollout.draws_values, f"rollout: '{rollout.name}' measures values of turns"),
         (Can.STOP_TEXTS, bool(stop), f"generation.stop: expected none, got {stop}"),
         (Can.STEP_MATCHING, by_steps, "optimizer.match: expected none, mass or max, got step"),
     ]
-    if rollout.draws_values and not isinstance(task, EpisodeTask):
+    has_turns = task.has_environment or isinstance(task, EpisodeTask)
+    if rollout.draws_values and not has_turns:
         raise ConfigError(
             f"rollout: '{rollout.name}' measures values of turns, and task '{task.label}' has no "
             f"turns; one that has is task=walks"

@@ -18,6 +18,7 @@ class Stream(IntEnum):
     EVALUATION = 4
     REFERENCE = 5
     CONTROL = 6
+    ENVIRONMENTS = 7
 
 
 def numpy_generator(seed: int, stream: Stream, step: int = 0) -> np.random.Generator:

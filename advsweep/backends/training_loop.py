@@ -24,6 +24,7 @@ from advsweep.diagnostics import StepRollouts, stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
 from advsweep.names import ESTIMATOR_SECONDS, MATCH_FACTOR, REWARD_SECONDS, ROLLOUT_SECONDS
+from advsweep.tasks.environments import EnvironmentTask
 from advsweep.tasks.episodes import EpisodeTask
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def base_solve_rate(run: Run, sampler: Sampler) -> float:
         return math.nan
     problems = run.task.draw(samples, numpy_generator(run.seed, Stream.CONTROL))
     drawn = sampler.sample(problems, 1, temperature=run.generation.temperature, seed=run.seed)
-    verdicts = run.task.score(problems, [text for (text,) in drawn.texts])
+    verdicts = drawn.verdicts_by(run.task, problems)
     return float((verdicts == 1).mean())
 
 
@@ -352,21 +353,37 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class Outcomes:
+    """What environments of the user's say of the episodes that they have answered.
+
+    Attributes:
+        rewards: NaN where an environment has failed.
+        turn_states, turn_rewards: as in `Scores`; None where environments do not tell them.
+    """
+
+    rewards: Float[Tensor, " rows"]
+    turn_states: Int[Tensor, "rows turns"] | None = None
+    turn_rewards: Float[Tensor, "rows turns"] | None = None
+
+
+@dataclass(frozen=True)
 class Answers:
     """Completions to score.
 
     Attributes:
         lengths: tokens of each completion.
         truncated: as in `Scores`.
+        outcomes: those of episodes with environments of the user's; None for other completions.
     """
 
     texts: Sequence[str]
     lengths: Sequence[float] | Float[Tensor, " rows"]
     truncated: Sequence[bool] | Bool[Tensor, " rows"]
+    outcomes: Outcomes | None = None
 
     @classmethod
     def join(cls, parts: Sequence[Answers], rows: int) -> Answers:
-        """Return the first rows of all parts, which have lists."""
+        """Return the first rows of all parts, which have lists, and no outcomes."""
         texts: list[str] = []
         lengths: list[float] = []
         truncated: list[bool] = []
@@ -393,12 +410,11 @@ def score(
     task = run.task
     read = run.estimator.needs | run.estimator.uses
     texts = answers.texts
+    if answers.outcomes is not None:
+        return _score_episodes(run, problems, answers, answers.outcomes)
     verdicts = run.control.verdicts(task.score(problems, texts), rng, base_rate)
     sizes = np.asarray(answers.lengths, dtype=np.float64)
-    answered = None
-    if "answered" in read:
-        parsed = task.answers(problems, texts)
-        answered = torch.tensor([answer is not None for answer in parsed])
+    answered = _answered(run, problems, texts)
     parts = None
     if "reward_parts" in read:
         parts = torch.from_numpy(task.reward_parts(texts, verdicts, sizes)).float()
@@ -418,6 +434,33 @@ def score(
         parts=parts,
         turn_states=states,
         turn_rewards=turn_rewards,
+    )
+
+
+def _answered(
+    run: Run, problems: Sequence[Problem], texts: Sequence[str]
+) -> Bool[Tensor, " rows"] | None:
+    """Return which completions have an answer; None if the estimator does not read it."""
+    if "answered" not in run.estimator.needs | run.estimator.uses:
+        return None
+    parsed = run.task.answers(problems, texts)
+    return torch.tensor([answer is not None for answer in parsed])
+
+
+def _score_episodes(
+    run: Run, problems: Sequence[Problem], answers: Answers, outcomes: Outcomes
+) -> Scores:
+    """Return the scores of episodes, which environments of the user's have rewarded."""
+    task = run.task
+    assert isinstance(task, EnvironmentTask)
+    verdicts = task.verdicts(outcomes.rewards.double().numpy())
+    return Scores(
+        rewards=outcomes.rewards,
+        verdicts=torch.from_numpy(verdicts).float(),
+        truncated=torch.as_tensor(answers.truncated),
+        answered=_answered(run, problems, answers.texts),
+        turn_states=outcomes.turn_states,
+        turn_rewards=outcomes.turn_rewards,
     )
 
 

@@ -111,7 +111,7 @@ def count(sampler: Sampler, questions: Questions, seed: int) -> list[ProblemResu
     completions = sampler.sample(problems, n, temperature=temperature, seed=seed)
     repeated = list(chain.from_iterable([problem] * n for problem in problems))
     texts = list(chain.from_iterable(completions.texts))
-    rewards = task.score(repeated, texts).reshape(len(problems), n)
+    rewards = completions.verdicts_by(task, problems)
     answers = task.answers(repeated, texts)
     token_entropy = completions.token_entropy
     kl_base = completions.kl_base

@@ -23,4 +23,10 @@ TASKS: Registry[Task] = Registry(
     aliases={"file": "dataset"},
     group="advsweep.tasks",
     base="advsweep.tasks.base:Task",
+    adapter="advsweep.tasks.environments:environment_task",
+    adapts=(
+        "advsweep.tasks.environments:InEnvironmentForm",
+        "a class with a method `reset`, TRL's form of an environment",
+    ),
+    takes_code=True,
 )

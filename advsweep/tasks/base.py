@@ -40,6 +40,7 @@ class Problem:
         system: the system message before the prompt, for models that take conversations; for
             other models a text before the prompt. Empty: none.
         row: number of its row in the data, from 1; 0 for a problem that was made.
+        columns: of its row, which an environment begins an episode with.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Problem:
     reference: Mapping[str, Any] = field(default_factory=dict, compare=False)
     system: str = ""
     row: int = field(default=0, compare=False)
+    columns: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -71,11 +73,29 @@ class Completions:
             in nats, at the sampling temperature; None if the sampler does not compute it.
         kl_base: KL(policy ‖ base model) of an answer to each problem, in nats, at the sampling
             temperature; None if the sampler does not compute it.
+        verdicts: those of the environments that have answered the model; None: the task scores
+            the texts.
     """
 
     texts: Sequence[Sequence[str]]
     token_entropy: Float[np.ndarray, " problems"] | None = None
     kl_base: Float[np.ndarray, " problems"] | None = None
+    verdicts: Float[np.ndarray, "problems n"] | None = None
+
+    def verdicts_by(
+        self, task: Task, problems: Sequence[Problem]
+    ) -> Float[np.ndarray, "problems n"]:
+        """Return the verdicts of the completions, which a task scores unless they have some.
+
+        Args:
+            problems: those that the completions answer.
+        """
+        if self.verdicts is not None:
+            return self.verdicts
+        n = len(self.texts[0])
+        repeated = [problem for problem in problems for _ in range(n)]
+        texts = [text for of_problem in self.texts for text in of_problem]
+        return task.score(repeated, texts).reshape(len(problems), n)
 
 
 @dataclass(frozen=True)
@@ -130,9 +150,12 @@ class Task(Component):
 
     Attributes:
         provides: fields of `GroupBatch` that the task adds to those of the backend.
+        has_environment: whether an environment of the user's answers the model in turns, as an
+            `EnvironmentTask` has it.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
+    has_environment: ClassVar[bool] = False
 
     @property
     def label(self) -> str:
@@ -143,6 +166,11 @@ class Task(Component):
     def reward_range(self) -> tuple[float, float]:
         """The least and greatest possible reward of a rollout."""
         return 0.0, 1.0
+
+    @property
+    def reward_remedy(self) -> str:
+        """What a user can do who needs other rewards, as the end of a message."""
+        return "change their weights, or reward accuracy"
 
     @property
     def is_binary(self) -> bool:

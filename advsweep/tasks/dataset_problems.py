@@ -247,24 +247,36 @@ def _check_number(key: str, number: int, available: int, noun: str) -> None:
 def _draw(key: _PoolKey, seed: int) -> Problems:
     """Return the problems that a seed draws from a pool."""
     task = SimpleNamespace(**dict(key.options))
-    pool = _pool(key).splits
-    train_problems: Sequence[Problem] = pool[Split.TRAIN]
-    held_out_problems: Sequence[Problem] = pool[Split.HELD_OUT]
+    return divide(_pool(key), train=task.train, held_out=task.held_out, seed=seed)
+
+
+def divide(pool: Problems, *, train: int, held_out: int, seed: int) -> Problems:
+    """Return the problems that a seed draws from a pool.
+
+    Args:
+        train, held_out: how many; 0 for all. Held-out problems are cut from the training problems
+            where the pool has none.
+
+    Raises:
+        ConfigError: no training problem would be left.
+    """
+    train_problems: Sequence[Problem] = pool.splits[Split.TRAIN]
+    held_out_problems: Sequence[Problem] = pool.splits[Split.HELD_OUT]
     rng = np.random.default_rng(seed)
-    if task.held_out and not held_out_problems:
+    if held_out and not held_out_problems:
         count = len(train_problems)
-        if task.held_out >= count:
+        if held_out >= count:
             raise ConfigError(
                 f"task.held_out: expected fewer than the {counted(count, 'problem')} of the data, "
-                f"got {task.held_out}"
+                f"got {held_out}"
             )
-        chosen = set(rng.permutation(count)[: task.held_out].tolist())
+        chosen = set(rng.permutation(count)[:held_out].tolist())
         held_out_problems = [p for i, p in enumerate(train_problems) if i in chosen]
         train_problems = [p for i, p in enumerate(train_problems) if i not in chosen]
     return Problems(
         {
-            Split.TRAIN: _subset(train_problems, task.train, rng),
-            Split.HELD_OUT: _subset(held_out_problems, task.held_out, rng),
+            Split.TRAIN: _subset(train_problems, train, rng),
+            Split.HELD_OUT: _subset(held_out_problems, held_out, rng),
         }
     )
 
@@ -273,7 +285,7 @@ def _draw(key: _PoolKey, seed: int) -> Problems:
 def _pool(key: _PoolKey) -> Problems:
     """Read the problems of the data."""
     task = SimpleNamespace(**dict(key.options))
-    train, held_out = _read(task)
+    train, held_out = read_rows(task)
     levels = _read_levels(task.level_file)
     held_out_problems = _choose_problems(held_out, Split.HELD_OUT, task, levels)
     prompts = {problem.prompt for problem in held_out_problems}
@@ -281,8 +293,15 @@ def _pool(key: _PoolKey) -> Problems:
     return Problems({Split.TRAIN: tuple(train_problems), Split.HELD_OUT: tuple(held_out_problems)})
 
 
-def _read(task: SimpleNamespace) -> tuple[Rows, Rows]:
-    """Return the rows of both splits; no held-out rows if they are cut from the training rows."""
+def read_rows(task: Any) -> tuple[Rows, Rows]:
+    """Return the rows of both splits; no held-out rows if they are cut from the training rows.
+
+    Args:
+        task: the places, splits and `held_out` of a `DataTask`.
+
+    Raises:
+        ConfigError: the data is missing, or has no held-out rows and none are to be cut.
+    """
     source = RowSource(task.data, task.subset)
     other = RowSource(task.held_out_data, task.subset)
     held_out = other if other.place else source
@@ -335,7 +354,7 @@ def _choose_problems(
         problem = _problem(entry, row, columns.id, shape)
         level = levels.get(problem.id)
         if level is None and not takes_named_alone:
-            level = _level(row, columns.level)
+            level = read_level(row, columns.level)
         if level is None:
             left_out.add("without a level", problem)
             continue
@@ -501,7 +520,7 @@ def _same_reference(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool
     return are_equal(str(first["answer"]), str(second["answer"]))
 
 
-def _level(row: Mapping[str, Any], column: str) -> int | None:
+def read_level(row: Mapping[str, Any], column: str) -> int | None:
     """Return the level of a row, such as 3 for "Level 3"; 0 without a level column."""
     if not column:
         return 0

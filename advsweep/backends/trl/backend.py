@@ -31,6 +31,7 @@ from advsweep.backends.trl.config import (
     generation_of,
     hf_model,
 )
+from advsweep.backends.trl.environments import check_environment
 from advsweep.backends.trl.helpers import check_processes, helped
 from advsweep.backends.trl.options import TrlOptions
 from advsweep.backends.trl.releases import check_releases
@@ -43,6 +44,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError, counted, reason_of
 from advsweep.names import GPUS_VARIABLE
 from advsweep.packages import extra_command
 from advsweep.tasks.base import SymbolTask
+from advsweep.tasks.environments import EnvironmentTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -76,6 +78,7 @@ class TrlBackend(TrlOptions, Backend):
         | Can.SAMPLER_LOG_PROBS
         | Can.SELECTION
         | Can.STOP_TEXTS
+        | Can.ENVIRONMENTS
     )
 
     def identity(self) -> Plain:
@@ -125,6 +128,7 @@ class TrlBackend(TrlOptions, Backend):
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
         self.layout_of(run)
+        check_environment(run, self.processes or 1)
         if self.processes is not None and self.processes > 1:
             check_processes(run)
 
@@ -135,6 +139,7 @@ class TrlBackend(TrlOptions, Backend):
                 f"GPU, got {self.processes}"
             )
         self.layout_of(run, gpus)
+        check_environment(run, gpus)
         if gpus > 1:
             check_processes(run)
 
@@ -226,7 +231,7 @@ class TrlBackend(TrlOptions, Backend):
         from advsweep.backends.trl.sampling import ModelSampler
 
         if isinstance(sampler, ModelSampler):
-            return replace(sampler, base=base)
+            return _for_task(replace(sampler, base=base), task)
         return sampler  # vLLM measures no KL from the base model
 
     def model_sampler(
@@ -259,6 +264,7 @@ class TrlBackend(TrlOptions, Backend):
                 checked = Checkpoint(described, sampler.tokenizer, loaded, sampler.marks)
                 for caution in checked.check(task, tokens, ending.stop):
                     warnings.warn(caution, AdvsweepWarning, stacklevel=2)
+            return _for_task(sampler, task)
         return sampler
 
     def _open(
@@ -349,6 +355,15 @@ class TrlBackend(TrlOptions, Backend):
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Return the folder of a checkpoint; None for step 0, the base model."""
         return Checkpoints(directory, run.identity).load(step).path if step else None
+
+
+def _for_task(sampler: ModelSampler, task: Task) -> Sampler:
+    """Return what samples for a task: episodes, if it has an environment."""
+    if not isinstance(task, EnvironmentTask):
+        return sampler
+    from advsweep.backends.trl.episode_trainer import episode_sampler
+
+    return episode_sampler(sampler, task)
 
 
 def _stopping(generation: Generation) -> Plain:

@@ -12,11 +12,44 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from advsweep.errors import AdvsweepWarning
+from advsweep.backends.trl.config import Prompt, VllmGeneration, generation_of, hf_model
+from advsweep.errors import AdvsweepWarning, ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Run
 
 LIMIT = "seconds_per_call"
+
+
+def check_environment(run: Run, processes: int) -> None:
+    """Refuse what cannot go together with a task's environment.
+
+    Raises:
+        ConfigError: names the key, the expected and the actual value.
+    """
+    if not run.task.has_environment:
+        return
+    task = f"as task '{run.task.label}' has an environment"
+    generation = generation_of(run.generation)
+    if isinstance(generation, VllmGeneration):
+        raise ConfigError(f"generation: expected transformers, {task}, got vllm")
+    if generation.stop:
+        raise ConfigError(
+            f"generation.stop: expected none, {task} and the chat template ends a turn, got "
+            f"{list(generation.stop)}"
+        )
+    if run.rollout.draws_references or run.rollout.draws_greedy:
+        raise ConfigError(
+            f"rollout: expected one that draws no further rollouts, {task}, got "
+            f"'{run.rollout.name}'"
+        )
+    if processes > 1:
+        raise ConfigError(f"backend.processes: expected 1, {task}, got {processes}")
+    if hf_model(run.model).prompt is Prompt.PLAIN:
+        raise ConfigError(f"model.prompt: expected chat or auto, {task}, got plain")
+
 
 Factory = Callable[[], Any]
 

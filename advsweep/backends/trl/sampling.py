@@ -111,7 +111,8 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 
         Args:
             completions: tokens of each row up to its end mark, inclusive.
-            of_tokens: what to keep of every token: `token_entropies`, and log π as `log_probs`.
+            of_tokens: what to keep of every token: `token_entropies`, `certainties`, and log π as
+                `log_probs`.
         """
         assert self._log_p is not None
         device = self._log_p.device
@@ -128,12 +129,17 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
 
         entropies = masked(self._entropy)
         surprisal = masked(self._surprisal)
-        by_name = {"token_entropies": entropies, "log_probs": -surprisal}
+        certainties = masked(self._certainty)
+        by_name = {
+            "token_entropies": entropies,
+            "log_probs": -surprisal,
+            "certainties": certainties,
+        }
         return TokenStatistics(
             lengths=lengths.float(),
             surprisal=surprisal.sum(dim=1),
             entropy=entropies.sum(dim=1),
-            certainty=masked(self._certainty).sum(dim=1),
+            certainty=certainties.sum(dim=1),
             tokens={name: by_name[name] for name in of_tokens},
         )
 
@@ -388,22 +394,25 @@ class ModelSampler:
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         ends = self.ends
         recorder = StatisticsRecorder(temperature or GREEDY)
-        drawing = {"temperature": temperature, **self.cuts}
         with recording(model, recorder, ends, self.sharing):
             generated = model.generate(
-                **inputs.to(model.device),
-                generation_config=GenerationConfig(
-                    max_new_tokens=self.tokens,
-                    do_sample=temperature > 0,
-                    # transformers warns of sampling options that greedy decoding ignores.
-                    **(drawing if temperature > 0 else dict.fromkeys(drawing)),
-                    repetition_penalty=1.0,
-                    pad_token_id=self.tokenizer.pad_token_id,
-                    bos_token_id=self.tokenizer.bos_token_id,
-                    eos_token_id=ends.marks,
-                    disable_compile=True,
-                ),
+                **inputs.to(model.device), generation_config=self.settings_at(temperature)
             )
         width = inputs["input_ids"].shape[1]
         completions = [ends.cut(tokens) for tokens in generated[:, width:].tolist()]
         return completions, recorder.statistics(completions)
+
+    def settings_at(self, temperature: float) -> GenerationConfig:
+        """Return the settings of `generate` at a temperature; 0 is greedy decoding."""
+        drawing = {"temperature": temperature, **self.cuts}
+        return GenerationConfig(
+            max_new_tokens=self.tokens,
+            do_sample=temperature > 0,
+            # transformers warns of sampling options that greedy decoding ignores.
+            **(drawing if temperature > 0 else dict.fromkeys(drawing)),
+            repetition_penalty=1.0,
+            pad_token_id=self.tokenizer.pad_token_id,
+            bos_token_id=self.tokenizer.bos_token_id,
+            eos_token_id=self.ends.marks,
+            disable_compile=True,
+        )

@@ -43,6 +43,12 @@ def rows_of(outputs: Mapping[str, Any]) -> Rows:
     return {k: value for k, value in outputs.items() if value is not None and value.ndim > 0}
 
 
+def trained_mask(rows: Mapping[str, Tensor]) -> Bool[Tensor, "rows tokens"]:
+    """Return which tokens of completions the policy wrote; others are an environment's, or none."""
+    mask = rows["completion_mask"].bool()
+    return mask & rows["tool_mask"].bool() if "tool_mask" in rows else mask
+
+
 def pick_rows(rows: Rows, index: Int[Tensor, " some"]) -> Rows:
     """Select rows, in the order of the index."""
     return {name: value[index.to(value.device)] for name, value in rows.items()}
@@ -227,6 +233,7 @@ class StepBuffer:
     Attributes:
         control_rng: randomness of the verdicts, for a control; None before training.
         draws: draws that the step has begun.
+        calls: calls of the sampler in the current draw, several for episodes of several turns.
         answers: the completions that this process has generated last.
         statistics: token statistics of the rollouts in the last draw.
         scores: scores of the completions that were judged last.
@@ -241,6 +248,7 @@ class StepBuffer:
 
     control_rng: np.random.Generator | None = None
     draws: int = 0
+    calls: int = 0
     answers: Answers | None = None
     statistics: TokenStatistics | None = None
     scores: Scores | None = None
@@ -288,7 +296,7 @@ class StepEffect:
 
     def metrics(self) -> dict[str, float]:
         """Return `policy/kl_step` after the updates and, if measured, `entropy/change`."""
-        mask = self._sampled["completion_mask"].bool() & self._sampled["keep"][:, None]
+        mask = trained_mask(self._sampled) & self._sampled["keep"][:, None]
         log_probs = forward_pass(self._trainer, self._sampled)
         kl, tokens = kl_estimate(self._log_probs, log_probs, mask).tolist()
         metrics = {KL_STEP: kl / tokens if tokens else 0.0}
@@ -302,9 +310,9 @@ class StepEffect:
 
     def _mean_entropies(self) -> Float[Tensor, " rows"]:
         """Return the mean token entropy of each rollout, in nats."""
-        mask = self._rows["completion_mask"]
+        mask = trained_mask(self._rows)
         entropies = forward_pass(self._trainer, self._rows, entropies=True)
-        return entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
+        return entropies.where(mask, 0.0).sum(dim=1) / mask.sum(dim=1)
 
 
 def _choose_kl_rollouts(keep: Bool[Tensor, " rows"]) -> list[int]:

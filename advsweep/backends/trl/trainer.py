@@ -55,6 +55,7 @@ from advsweep.backends.trl.steps import (
     forward_pass,
     pick_rows,
     rows_of,
+    trained_mask,
     whole_rows,
 )
 from advsweep.config.settings import AdamW
@@ -232,6 +233,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         buffer = self.step_buffer
         buffer.draws += 1
+        buffer.calls = 0
         rows = self._generate_rows(self._ranks.part_of(problems, unit=self._run.drawn_size))
         statistics = buffer.statistics
         answers = buffer.answers
@@ -257,16 +259,19 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate_rows(self, problems: Sequence[Problem]) -> Rows:
         """Let TRL generate; the buffer then has the answers and what the sampler recorded."""
-        inputs = []
-        for problem in problems:
-            prompt = prompt_of(problem, self._model_settings, self.processing_class)
-            inputs.append({"prompt": prompt, "problem": problem})
+        inputs = self.inputs_of(problems)
         # TRL groups rows by it; the rows that are trained on are fewer with some policies.
         self.num_generations = self._run.drawn_size
         try:
             return rows_of(super()._generate_and_score_completions(inputs))
         finally:
             self.num_generations = self._run.group_size
+
+    def inputs_of(self, problems: Sequence[Problem]) -> list[dict[str, Any]]:
+        """Return the rows that TRL takes."""
+        tokenizer = self.processing_class
+        prompts = [prompt_of(problem, self._model_settings, tokenizer) for problem in problems]
+        return [{"prompt": prompt} for prompt in prompts]
 
     def _joined(
         self, rows: Rows, statistics: TokenStatistics, answers: Answers, count: int
@@ -296,7 +301,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         read = self._read & {"token_grad_norms", "token_kl"}
         if not read:
             return {}
-        mask = rows["completion_mask"].bool()
+        mask = trained_mask(rows)
         log_probs = forward_pass(self, rows).float()
         numbers: Rows = {}
         if "token_kl" in read:
@@ -339,9 +344,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         completions: list[list[int]] = []
         statistics: list[TokenStatistics] = []
         size = self._options.rollout_batch or len(prompts)
-        kept = ["log_probs"]
-        if self._each_token:
-            kept.append("token_entropies")
+        self.step_buffer.calls += 1
         model = self.accelerator.unwrap_model(self.model_wrapped)
         starts = range(0, len(prompts), size)
         for part, start in enumerate(starts, self._ranks.rank * len(starts)):
@@ -351,9 +354,13 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 generated, _ = super()._generate_single_turn(batch, *arguments, **named)
             cut = [self.ends.cut(tokens) for tokens in generated]
             completions += cut
-            statistics.append(recorder.statistics(cut, of_tokens=kept))
+            statistics.append(recorder.statistics(cut, of_tokens=self._kept_of_tokens()))
         self.step_buffer.statistics = TokenStatistics.join(statistics)
         return completions, None  # transformers gives no log-probabilities
+
+    def _kept_of_tokens(self) -> list[str]:
+        """Return what is recorded of every token that is sampled; see `StatisticsRecorder`."""
+        return ["log_probs", "token_entropies"] if self._each_token else ["log_probs"]
 
     @contextlib.contextmanager
     def _seeded(self, part: int) -> Iterator[None]:
@@ -363,14 +370,16 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             return
         device = self.accelerator.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            numbers = (self.steps_done + 1, self.step_buffer.draws, part)
+            buffer = self.step_buffer
+            numbers = [self.steps_done + 1, buffer.draws, part]
+            if buffer.calls > 1:
+                numbers.append(buffer.calls)
             torch.manual_seed(torch_seed(self._run.rollout_seed, Stream.ROLLOUTS, *numbers))
             yield
 
     def _reward(
         self,
         completion_ids: Sequence[Sequence[int]],
-        problem: Sequence[Problem],
         **_: Any,
     ) -> list[float]:
         """The reward function that TRL calls.
@@ -407,7 +416,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         counts = []
         for part in self._buffered_inputs:
-            tokens = part["completion_mask"][part["keep"]].sum()
+            tokens = trained_mask(part)[part["keep"]].sum()
             counts.append(torch.stack([part["counted"].sum(), tokens]))
         passes = self._layout.passes
         of_updates = torch.stack(counts).view(-1, passes, 2).sum(dim=1).cpu()
@@ -531,7 +540,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         loss_inputs = LossInputs(
             log_probs=log_probs[:count],
             old_log_probs=rows.get("old_per_token_logps", log_probs.detach())[:count],
-            completion_mask=rows["completion_mask"].bool()[:count],
+            completion_mask=trained_mask(rows)[:count],
             advantages=rows["advantages"][:count],
             rollouts=rollouts,
             tokens=tokens,

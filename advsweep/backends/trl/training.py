@@ -30,6 +30,7 @@ from advsweep.backends.trl.config import (
     generation_of,
     hf_model,
 )
+from advsweep.backends.trl.episode_trainer import EpisodeTrainer, episode_settings
 from advsweep.backends.trl.generation_defaults import describe_dropped
 from advsweep.backends.trl.loading import (
     load_model,
@@ -44,6 +45,7 @@ from advsweep.backends.trl.reference import ReferenceModel
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.steps import Samplers
 from advsweep.backends.trl.trainer import EstimatorTrainer
+from advsweep.tasks.environments import EnvironmentTask
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -108,6 +110,8 @@ class Training:
             from advsweep.backends.trl.vllm_trainer import VllmTrainer
 
             trainer = VllmTrainer
+        if run.task.has_environment:
+            trainer = EpisodeTrainer
         samplers = Samplers(
             reference=lambda: self._model_sampler(
                 lambda: contextlib.nullcontext(self._reference.loaded()), truncated=True
@@ -189,6 +193,9 @@ class Training:
         layout = self.layout
         options = self.options
         cpu = not torch.cuda.is_available()
+        of_task = {}
+        if isinstance(run.task, EnvironmentTask):
+            of_task = episode_settings(run.task)
         reads_kl = "token_kl" in run.estimator.needs | run.estimator.uses
         return GRPOConfig(
             output_dir=str(self.scratch),
@@ -206,6 +213,7 @@ class Training:
             # Generation.
             **self._generation.trl_settings(),
             max_completion_length=self._tokens,
+            **of_task,
             # The objective computes the loss. TRL computes log-probabilities of the reference
             # model if beta is not 0, and the objective and the estimator take those.
             beta=1.0 if run.objective.needs_reference or reads_kl else 0.0,
