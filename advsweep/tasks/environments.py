@@ -205,8 +205,10 @@ class EnvironmentTask(Task):
         Raises:
             TrainingError: a reward is outside of the range that the task states.
         """
+        # TRL keeps rewards in 32 bits: 0.7 is then less than 0.7 in 64.
+        rewards = rewards.astype(np.float32)
         known = rewards[~np.isnan(rewards)]
-        allowed = (known >= self.low) & (known <= self.high)
+        allowed = (known >= np.float32(self.low)) & (known <= np.float32(self.high))
         if self.binary:
             allowed &= (known == 0) | (known == 1)
         if not allowed.all():
@@ -216,7 +218,8 @@ class EnvironmentTask(Task):
                 f"{where_of(self)}.{REWARD}: expected a reward {stated} {self.low:g} and "
                 f"{self.high:g}, got {got:g}"
             )
-        return np.where(np.isnan(rewards), np.nan, (rewards >= self._success).astype(float))
+        right = rewards >= np.float32(self._success)
+        return np.where(np.isnan(rewards), np.nan, right.astype(float))
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         raise ConfigError(

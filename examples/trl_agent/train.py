@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig
-from walk import ROOMS, Walk
+from walk import Walk
 
 from advsweep.integrations.trl import EstimatorGRPOTrainer
 
@@ -20,13 +20,11 @@ for name in ("group-size", "prompts", "steps", "seed", "save-every"):
 parser.add_argument("--lr", type=float)
 options = parser.parse_args()
 
-# Two or three rooms to the right, past which the door to the left of the start is closed.
+# Two or three rooms to the right; the door to the left of the start is closed.
+lines = Path(__file__).with_name("rooms.jsonl").read_text().splitlines()
 rows = []
-for number, start in enumerate(ROOMS):
-    for distance in (2, 3):
-        goal = ROOMS[(number + distance) % len(ROOMS)]
-        prompt = [{"role": "user", "content": "Call step to walk from room to room."}]
-        rows.append({"prompt": prompt, "start": start, "goal": goal, "closed": ROOMS[number - 1]})
+for row in map(json.loads, lines):
+    rows.append({**row, "prompt": [{"role": "user", "content": row["prompt"]}]})
 
 
 class JsonLines(TrainerCallback):

@@ -174,7 +174,7 @@ def test_a_policy_that_gives_what_is_missing_is_named(backend, small_config):
 
 @pytest.mark.parametrize(
     ("name", "giver"),
-    [("gigpo", r"task=walks\) gives turn_states"), ("turn_grpo", r"=0\.5\) gives turn_rewards")],
+    [("gigpo", r"turn_state\) gives turn_states"), ("turn_grpo", r"so_far\) gives turn_rewards")],
 )
 def test_what_gives_turns_is_named(small_config, name, giver):
     with pytest.raises(ConfigError, match=f"estimator: '{name}' needs .*{giver}"):

@@ -40,7 +40,13 @@ from advsweep.backends.trl.tokenizer_file import (
     describe_special_tokens,
 )
 from advsweep.components import Component, Plain, Retired, identity_of
-from advsweep.errors import AdvsweepWarning, ConfigError, counted, reason_of
+from advsweep.errors import (
+    AdvsweepWarning,
+    ConfigError,
+    SamplerError,
+    counted,
+    reason_of,
+)
 from advsweep.names import GPUS_VARIABLE
 from advsweep.packages import extra_command
 from advsweep.tasks.base import SymbolTask
@@ -211,6 +217,7 @@ class TrlBackend(TrlOptions, Backend):
     def sampler_by(
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
+        _refuse_engine(generation, task)
         # The length limit and the stop texts of the run's training hold for every sampler.
         tokens = answer_tokens(run.generation, task)
         ending = replace(generation_of(generation), stop=generation_of(run.generation).stop)
@@ -243,6 +250,7 @@ class TrlBackend(TrlOptions, Backend):
                 f"{extra_command('hf')}"
             )
         check_releases("hf", ["transformers"], "model: an evaluation with transformers")
+        _refuse_engine(generation, task)
         from advsweep.backends.trl.generation_defaults import (
             describe_dropped,
             load_generation_config,
@@ -355,6 +363,12 @@ class TrlBackend(TrlOptions, Backend):
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Return the folder of a checkpoint; None for step 0, the base model."""
         return Checkpoints(directory, run.identity).load(step).path if step else None
+
+
+def _refuse_engine(generation: Generation, task: Task) -> None:
+    """Refuse vLLM for a task with an environment, so that the next sampler is tried."""
+    if task.has_environment and isinstance(generation, VllmGeneration):
+        raise SamplerError(f"generation: vllm plays no episodes of task '{task.label}'")
 
 
 def _for_task(sampler: ModelSampler, task: Task) -> Sampler:
