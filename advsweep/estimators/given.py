@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 GIVEN_BY: Mapping[str, str] = {
-    "turn_rewards": "a task that rewards turns (task=walks task.stop_reward=0.5, or an environment with "
-    "reward_so_far)",
+    "turn_rewards": "a task that rewards turns (task=walks task.stop_reward=0.5, or an environment "
+    "with reward_so_far)",
     "turn_states": "a task whose environment names its states (task=walks, or one with turn_state)",
     "turn_values": "rollout=vine",
 }

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 
 import pytest
 import torch
 
 from advsweep.backends.build import build_run
 from advsweep.backends.trl import episode_trainer
-from advsweep.errors import AdvsweepWarning, ConfigError, TrainingError
 from advsweep.state_numbers import number_state
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
@@ -85,14 +83,12 @@ def make_run(agent, tmp_path, small_config):
         config = small_config("trl", model={"name": "hf", "path": str(agent)}, **changes)
         config["generation"] = {"name": "transformers", "max_tokens": 40}
         config["task"] = {
-            **{
-                "name": name,
-                "data": str(tmp_path / "rows.jsonl"),
-                "held_out": 3,
-                "tool_turns": 3,
-                "high": 2.0,
-                "success": 0.5,
-            },
+            "name": name,
+            "data": str(tmp_path / "rows.jsonl"),
+            "held_out": 3,
+            "tool_turns": 3,
+            "high": 2.0,
+            "success": 0.5,
             **(task or {}),
         }
         return build_run(config)
