@@ -6,11 +6,13 @@ import dataclasses
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from advsweep.backends.build import build_run
 from advsweep.backends.trl import episode_trainer
+from advsweep.errors import AdvsweepWarning
 from advsweep.state_numbers import number_state
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
@@ -213,3 +215,17 @@ def test_an_episode_is_right_by_its_reward(make_run, train, tmp_path, kept):
     again = sampler.sample(run.task.problems(Split.HELD_OUT), 3, temperature=1.0, seed=0)
     assert again.texts == reporter.evaluations[1].texts
     assert (again.verdicts == drawn[1]).all()
+
+
+def test_an_environment_that_fails_costs_its_episode_alone(make_run, train, tmp_path):
+    """A row that only a later episode begins with: a plan does not see it."""
+    fails = 'if on == "b":\n            raise OSError("no lamp")\n        self.given = 0.0'
+    run = make_run(LAMP.replace("self.given = 0.0", fails), steps=1, estimator={"name": "gigpo"})
+    with pytest.warns(AdvsweepWarning, match=r"Lamp\.reset raised OSError: no lamp; its rollout"):
+        reporter = train(run, tmp_path / "run")
+    assert 0 < reporter.points[1]["reward/unscorable"] < 1
+    problems = run.task.problems(Split.HELD_OUT)
+    broken = [problem.columns["on"] == "b" for problem in problems]
+    assert any(broken)
+    unscorable = np.isnan(reporter.evaluations[1].verdicts).all(axis=1)
+    assert unscorable.tolist() == broken
