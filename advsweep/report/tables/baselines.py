@@ -118,25 +118,26 @@ def default_baseline(rows: Sequence[Row]) -> BaselineRows | None:
     baseline = BaselineRows(of_estimator or first)
     if all(map(baseline.includes, trained)):
         return BaselineRows(first)
-    return BaselineRows({**baseline.values, **_of_arm(first, baseline, trained)})
+    return _with_arm(baseline, trained)
 
 
-def _of_arm(
-    first: Mapping[str, Any], baseline: BaselineRows, trained: Sequence[Row]
-) -> dict[str, Any]:
-    """Return the objective and the rollout policy that are part of the baseline's arm.
+def _with_arm(baseline: BaselineRows, trained: Sequence[Row]) -> BaselineRows:
+    """Add the objective and the rollout policy to a baseline that is an estimator.
 
-    They are where all of its rows have the same: an estimator that others were trained with, such
-    as one that needs rollouts of its own, is then compared with it all the same.
+    They are part of it where all of its rows have the same: an estimator that was trained with
+    others, such as one that needs rollouts of its own, is then compared with it all the same.
     """
-    own = [row.group for row in trained if baseline.includes(row)]
-    return {
+    if "estimator" not in baseline.values:
+        return baseline
+    first, *others = [row.group for row in trained if baseline.includes(row)]
+    of_arm = {
         key: first[key]
         for key in METHOD_NODES
         if key in first
         and key not in baseline.values
-        and all(group.get(key) == first[key] for group in own)
+        and all(group.get(key) == first[key] for group in others)
     }
+    return BaselineRows({**baseline.values, **of_arm})
 
 
 def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
@@ -153,7 +154,8 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
         if text not in values:
             raise NotFoundError(f"--baseline: no row has {key}={text}; {nearest(text, values)}")
         row = values[text]
-        return BaselineRows({key: row.group[key]}, untrained=row.is_untrained)
+        baseline = BaselineRows({key: row.group[key]}, untrained=row.is_untrained)
+        return baseline if row.is_untrained else _with_arm(baseline, trained)
     filters = parse_where(text, "--baseline")
     for filter in filters:
         if filter.operator != "=" or len(filter.values) > 1:
@@ -162,4 +164,4 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
     if not any(map(baseline.includes, trained)):
         names = [name_group(row.group) for row in trained]
         raise NotFoundError(f"--baseline: no row has {text}; {nearest(text, names)}")
-    return baseline
+    return _with_arm(baseline, trained)

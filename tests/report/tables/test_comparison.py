@@ -78,14 +78,18 @@ def test_rows_are_compared_with_the_baseline_of_their_own_setting(rewards):
     ]
 
 
-def test_an_estimator_with_rollouts_of_its_own_is_compared_with_the_only_baseline(lab, constant):
-    """It cannot have been trained with those of the baseline."""
+@pytest.mark.parametrize("named", [None, "a", "estimator=a"])
+def test_an_estimator_with_rollouts_of_its_own_is_compared_with_the_only_baseline(
+    lab, constant, named
+):
+    """It cannot have been trained with those of the baseline, whether that is named or not."""
     arms = [("a", "plain"), ("b", "plain"), ("c", "vine")]
     for estimator, policy in arms:
         for seed, value in enumerate([0.5, 0.6]):
             points = constant(reward__mean=value)
             lab.run(estimator, seed, points=points, solved=None, rollout={"name": policy})
-    report = build_report(lab.store, ReportRequest("demo", columns=["reward/mean@end"]))
+    request = ReportRequest("demo", columns=["reward/mean@end"], baseline=named)
+    report = build_report(lab.store, request)
     assert report.baseline == "a, rollout=plain"
     compared = [report.rows[d.row].group["estimator"] for d in report.differences]
     assert compared == ["b", "c"]
