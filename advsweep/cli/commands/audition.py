@@ -404,9 +404,9 @@ def _cautions(audition: Audition, records: list[dict[str, Any]]) -> Iterator[str
         yield f"{counted(audition.left_out, 'group')} left out: completions or rewards are missing"
     if abs(audition.surprisal - audition.entropy) > _FOREIGN:
         yield (
-            "other weights or another temperature may have sampled these rollouts: their surprisal "
-            f"is {audition.surprisal:.2f} nats per token, the model's entropy "
-            f"{audition.entropy:.2f}"
+            f"the rollouts' surprisal is {audition.surprisal:.2f} nats per token, the model's "
+            f"entropy {audition.entropy:.2f}: other weights or another --temperature or template "
+            "sampled them, or a limit of tokens cut them off (each gets an end mark)"
         )
     # With a smaller effective sample the weights of rollouts say little.
     if few := [record["candidate"] for record in records if record["sample_share"] < 0.5]:
