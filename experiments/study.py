@@ -13,6 +13,7 @@ A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what
     piece: ['sweep.seeds=1']             # more overrides that make a piece of a sweep
     smoke: {study-fade: 'entropy/token[dr_grpo] > 0'}         # what a piece of a sweep must show
     after: [[weights, study-fade]]       # commands between the training and the tables
+    sums: [cost/tokens]                  # metrics that runs.csv has summed up to each evaluation
     tables:                              # each as FILE.csv and FILE.md
       - {file: report, sweep: study-fade, sort: 'rank:pass@1', columns: [pass@1, pass@32]}
     figures:                             # runs.csv has every run of these sweeps
@@ -103,7 +104,8 @@ def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
         advsweep(*command, store=store)
     named = [entry for kind in ("tables", "figures", "matched") for entry in study.get(kind, [])]
     sweeps = dict.fromkeys(entry["sweep"] for entry in named)
-    values = pd.concat([recorded_or_stored(sweep, folder, store) for sweep in sweeps])
+    sums = study.get("sums", [])
+    values = pd.concat([recorded_or_stored(sweep, folder, store, sums) for sweep in sweeps])
     values.to_csv(folder / "runs.csv", index=False, float_format="%.6g")
     for table in study.get("tables", []):
         options = _options(table, TABLE_OPTIONS)
@@ -147,17 +149,23 @@ def judge_claims(folder: Path, store: str) -> pd.DataFrame:
     return found.sort_values("claim")[VERDICT]
 
 
-def recorded_or_stored(sweep: str, folder: Path, store: str) -> pd.DataFrame:
+def recorded_or_stored(sweep: str, folder: Path, store: str, sums: Sequence[str]) -> pd.DataFrame:
     """Return the runs of a sweep in the store, or else those that `runs.csv` has."""
     try:
-        return runs_of(sweep, store)
+        return runs_of(sweep, store, sums)
     except NotFoundError:
         recorded = pd.read_csv(folder / "runs.csv", low_memory=False)
         return recorded[recorded["sweep"] == sweep]
 
 
-def runs_of(sweep: str, store: str) -> pd.DataFrame:
-    """Return a row for each finished run of a sweep and its evaluations on its own task."""
+def runs_of(sweep: str, store: str, sums: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each finished run of a sweep and its evaluations on its own task.
+
+    Args:
+        sweep: its name.
+        store: the store that has it.
+        sums: metrics of steps, each a column of what a run has had until the evaluation.
+    """
     runs = load_runs(store, sweep=sweep, where="status=done", mixed_protocols=True).set_index("run")
     try:
         change = load_metrics(store, sweep=sweep, names=[CHANGE], wide=True)
@@ -170,11 +178,21 @@ def runs_of(sweep: str, store: str) -> pd.DataFrame:
     found["sweep"] = sweep
     found["row"] = [_row_name(values) for values in found[keys].to_dict("records")]
     found["optimizer.lr"] = found["run"].map(runs["optimizer.lr"])
+    for name in sums:
+        found[name] = _sums_until(found, load_metrics(store, sweep=sweep, names=[name], wide=True))
     about = ["sweep", "row", "estimator", "optimizer.lr", "seed", "step", "n"]
     own = found["task"] == found["run"].map(runs["task"])
     # A task of data is called by the data's name.
     own |= found.groupby("run")["task"].transform("nunique") == 1
-    return found.loc[own, [*about, *measured, CHANGE]]
+    return found.loc[own, [*about, *measured, CHANGE, *sums]]
+
+
+def _sums_until(evaluations: pd.DataFrame, metrics: pd.DataFrame) -> list[float]:
+    """Return the sum of a metric, the last column, over the steps before each evaluation."""
+    values = metrics.set_index(["run", "step"]).iloc[:, -1].sort_index()
+    sums = values.groupby("run").cumsum()
+    places = zip(evaluations["run"], evaluations["step"], strict=True)
+    return [float(sums.get(place, 0.0)) for place in places]
 
 
 def write_matched(study: Mapping[str, Any], folder: Path) -> None:
