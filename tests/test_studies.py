@@ -23,11 +23,15 @@ from advsweep.statistics import compare_paired, pool_spread
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/study.yaml"))
-# Two have RANGES, negative weights begin beyond the gates, and a model
+# Three have RANGES, negative weights and long walks begin beyond the gates, and a model
 # of others has no floor and no ratios.
-OTHERS = ("leaderboard", "speed", "negative_weights", "real_model", "scale", "random_real")
+OTHERS = ("leaderboard", "speed", "turns", "negative_weights", "real_model", "scale", "random_real")
 TRAINED = [f"{n}/report" for n in STUDIES if n not in OTHERS]
-RANGES = ["leaderboard/hard", "leaderboard/middle", "leaderboard/easy", "speed/hard", "speed/easy"]
+RANGES = [
+    *("leaderboard/hard", "leaderboard/middle", "leaderboard/easy"),
+    *("speed/hard", "speed/easy"),
+    *("turns/table_short", "turns/tiny_short"),
+]
 NOT_DRAWN_YET = {("fade", "forest.svg"), ("a_grae", "forest.svg")}
 """The stores of these studies are gone; the figures are drawn when the studies are run again."""
 ROOT: Any = typer.main.get_command(app)
@@ -461,3 +465,34 @@ def test_the_values_of_a_study_s_runs_are_those_of_the_store(
     assert judged["n"].tolist() == [2, 1]
     ended = advsweep.load_runs(store)["finished"].max().date().isoformat()
     assert judged["study"].tolist() == [ended, "2026-01-31"]
+
+
+@pytest.mark.parametrize("length", ["short", "long"])
+def test_credit_and_learning_are_correlated_by_ranks_over_the_arms_of_each_seed(
+    length: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spearman's coefficient 1 - 6 Σd² / (m (m² - 1)) of m arms, from the values of the runs."""
+    monkeypatch.syspath_prepend(str(FOLDER.parent / "tools"))
+    import page_queries
+
+    runs = pd.read_csv(FOLDER / "turns" / "runs.csv", low_memory=False)
+    runs = runs[(runs["sweep"] == f"turns-table-{length}") & (runs["step"] == 60)]
+    ends = {(row["estimator"], row["seed"]): row["pass@1"] for row in runs.to_dict("records")}
+    credit = {}
+    for row in read(f"turns/credit_table_{length}"):
+        if row["seed"] and row["estimator.base"] != "psr":
+            key = row["estimator"], int(row["seed"])
+            credit[key] = float(row["credit/correlation@first5"])
+    arms = ("rloo", "grpo", "psr", "turn_return", "gigpo", "by_turn")
+    found = []
+    for seed in range(16):
+        # The turn form of PSR has the pass@1 of PSR, and is no arm of its own.
+        by_turn = runs[(runs["seed"] == seed) & runs["row"].str.contains("base=rloo")]["pass@1"]
+        values = [ends[arm, seed] if arm != "by_turn" else by_turn.item() for arm in arms]
+        ranks = [np.argsort(np.argsort(x)) for x in (values, [credit[arm, seed] for arm in arms])]
+        squares = float(np.sum((ranks[0] - ranks[1]) ** 2))
+        found.append(1 - 6 * squares / (6 * 35))
+    half = stdtrit(15, 0.975) * np.std(found, ddof=1) / 4
+    expected = [np.mean(found), np.mean(found) - half, np.mean(found) + half]
+    query = f"turns.rank_correlation table_{length} vine"
+    assert page_queries.evaluate(query) == pytest.approx(expected)

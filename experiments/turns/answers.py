@@ -64,6 +64,15 @@ def wins(arm: str, *settings: str) -> list[float]:
     return [sum(_is_above(row) for row in rows)]
 
 
+def best(setting: str, arm: str) -> list[float]:
+    """No value; an error unless an arm alone has the first place in the report of a setting."""
+    place = _row(setting, arm)["rank_high"]
+    others = [_row(setting, other)["rank_low"] for other in ARMS if other != arm]
+    if place != 1 or min(others) < 2:
+        raise page_queries.QueryError(f"{arm} is not the best of {setting}: {place}")
+    return []
+
+
 def losses(arm: str, *settings: str) -> list[float]:
     """In how many settings an arm's pass@1 is significantly below RLOO's."""
     rows = [_row(setting, arm) for setting in settings]
