@@ -123,6 +123,28 @@ def base(*settings: str) -> list[float]:
     return [page_queries.only_row(f"turns/{name}.csv", ["base"])["pass@1"] for name in settings]
 
 
+def aa(setting: str) -> list[float]:
+    """The difference of RLOO with other rollouts to RLOO."""
+    row = page_queries.only_row(f"turns/{setting}.csv", ["rloo (A/A)"])
+    return [float(row["pass@1_difference"])]
+
+
+def tuning_seeds(half: str) -> list[float]:
+    """How many seeds the tuning of a half has."""
+    runs = page_queries.table(RUNS)
+    found = {
+        runs[runs["sweep"] == f"turns-{half}-{length}-tuning"]["seed"].nunique()
+        for length in LENGTHS
+    }
+    (number,) = found
+    return [float(number)]
+
+
+def runs() -> list[float]:
+    """How many runs the study has."""
+    return [float(len(page_queries.table(RUNS)[["sweep", "row", "seed"]].drop_duplicates()))]
+
+
 def turns_range(length: str) -> list[float]:
     """The least and the largest number of turns of an arm's episodes, at the end."""
     found = [_row(f"{half}_{length}", arm)["turns/mean@end"] for half in HALVES for arm in ARMS]
