@@ -158,7 +158,7 @@ def recorded_or_stored(sweep: str, folder: Path, store: str, sums: Sequence[str]
         return recorded[recorded["sweep"] == sweep]
 
 
-def runs_of(sweep: str, store: str, sums: Sequence[str]) -> pd.DataFrame:
+def runs_of(sweep: str, store: str, sums: Sequence[str] = ()) -> pd.DataFrame:
     """Return a row for each finished run of a sweep and its evaluations on its own task.
 
     Args:

@@ -73,6 +73,22 @@ def best(setting: str, arm: str) -> list[float]:
     return []
 
 
+def best_without_values(setting: str, arm: str) -> list[float]:
+    """No value; an error unless an arm's mean is the largest of those that measure no values."""
+    largest = max(
+        (name for name in ARMS if name != "vine"), key=lambda a: _row(setting, a)["pass@1"]
+    )
+    if largest != arm:
+        raise page_queries.QueryError(f"{largest} has a larger pass@1 in {setting} than {arm}")
+    return []
+
+
+def credit_lead(arm: str, *settings: str) -> list[float]:
+    """The most by which an arm's credit is nearer to the truth than RLOO's."""
+    leads = [credit(setting, arm)[0] - credit(setting, "rloo")[0] for setting in settings]
+    return [max(leads)]
+
+
 def losses(arm: str, *settings: str) -> list[float]:
     """In how many settings an arm's pass@1 is significantly below RLOO's."""
     rows = [_row(setting, arm) for setting in settings]
@@ -108,14 +124,14 @@ def tokens_share(setting: str, arm: str) -> list[float]:
 
 def at_tokens(length: str, arm: str) -> list[float]:
     """The difference of an arm to RLOO at equal generated tokens, with its interval."""
-    row = page_queries.only_row(f"turns/tokens_{length}.csv", ARMS[arm])
+    row = _row(f"tokens_{length}", arm)
     names = ("pass@1_difference", "pass@1_difference_low", "pass@1_difference_high")
     return [float(row[name]) for name in names]
 
 
 def steps_at_tokens(length: str, arm: str) -> list[float]:
     """How many steps an arm has made at the tokens at which arms are compared."""
-    return [float(page_queries.only_row(f"turns/tokens_{length}.csv", ARMS[arm])["total/steps"])]
+    return [float(_row(f"tokens_{length}", arm)["total/steps"])]
 
 
 def base(*settings: str) -> list[float]:
@@ -145,6 +161,39 @@ def runs() -> list[float]:
     return [float(len(page_queries.table(RUNS)[["sweep", "row", "seed"]].drop_duplicates()))]
 
 
+def arms() -> list[float]:
+    """How many estimators are compared."""
+    return [float(len(ARMS))]
+
+
+def loses_at_tokens(length: str, arm: str) -> list[float]:
+    """No value; an error unless an arm is significantly below RLOO at equal tokens."""
+    row = _row(f"tokens_{length}", arm)
+    if row["pass@1_difference"] >= 0 or not _is_told(row):
+        raise page_queries.QueryError(f"{arm} does not lose at equal tokens, {length} walks")
+    return []
+
+
+def wins_and_loses(arm: str, won: str, lost: str) -> list[float]:
+    """No value; an error unless an arm is above RLOO in one setting and below it in another."""
+    if wins(arm, won) != [1] or losses(arm, lost) != [1]:
+        raise page_queries.QueryError(f"{arm} does not win in {won} and lose in {lost}")
+    return []
+
+
+def ranked() -> list[float]:
+    """In how many settings the rank correlation of arms without values is above 0 by its interval.
+
+    On the transformer the credit of `vine` was not measured.
+    """
+    return [float(sum(rank_correlation(setting, "vine")[1] > 0 for setting in SETTINGS))]
+
+
+def settings() -> list[float]:
+    """How many settings the study has: two models with two lengths of walks."""
+    return [float(len(SETTINGS))]
+
+
 def turns_range(length: str) -> list[float]:
     """The least and the largest number of turns of an arm's episodes, at the end."""
     found = [_row(f"{half}_{length}", arm)["turns/mean@end"] for half in HALVES for arm in ARMS]
@@ -170,8 +219,15 @@ def same_turn_form() -> list[float]:
     return []
 
 
-def _row(setting: str, arm: str) -> dict[str, float]:
-    return page_queries.only_row(f"turns/{setting}.csv", ARMS[arm])
+def _row(file: str, arm: str) -> dict[str, float]:
+    return page_queries.only_row(f"turns/{file}.csv", _conditions(file, arm))
+
+
+def _conditions(file: str, arm: str) -> list[str]:
+    """Return what says which rows of a table are an arm's: its turn form has one base or two."""
+    columns = page_queries.table(f"turns/{file}.csv").columns
+    name, *others = ARMS[arm]
+    return [name, *(other for other in others if other.partition("=")[0] in columns)]
 
 
 def _is_told(row: dict[str, float]) -> bool:
@@ -204,13 +260,18 @@ def _base_of(row: str) -> str:
     return keys.get("estimator.base", "")
 
 
+def _has_values(table: pd.DataFrame, key: str) -> bool:
+    """Whether a table tells arms apart by a key: one that all share is no column of it."""
+    return key in table.columns and (table[key].fillna("") != "").any()
+
+
 def _by_seed(table: pd.DataFrame, column: str) -> pd.DataFrame:
     found = {}
     for arm, (name, *conditions) in ARMS.items():
         rows = table[table["estimator"] == name]
         for condition in conditions:
             key, _, value = condition.partition("=")
-            rows = rows[rows[key] == value]
+            rows = rows[rows[key] == value] if _has_values(table, key) else rows
         if not rows.empty:
             found[arm] = rows.set_index("seed")[column]
     return pd.DataFrame(found).dropna()
