@@ -149,7 +149,9 @@ def judge_claims(folder: Path, store: str) -> pd.DataFrame:
     return found.sort_values("claim")[VERDICT]
 
 
-def recorded_or_stored(sweep: str, folder: Path, store: str, sums: Sequence[str]) -> pd.DataFrame:
+def recorded_or_stored(
+    sweep: str, folder: Path, store: str, sums: Sequence[str] = ()
+) -> pd.DataFrame:
     """Return the runs of a sweep in the store, or else those that `runs.csv` has."""
     try:
         return runs_of(sweep, store, sums)
