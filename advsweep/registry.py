@@ -55,6 +55,8 @@ class Registry(Generic[C]):
         adapts: the form of further classes of which the adapter makes components, as
             `module:Class`, with what the form is in words.
         takes_code: whether a command line may name components by file or module.
+        options_of_files: the class whose options such components have beside their own, as
+            `module:Class`; empty if they have none.
     """
 
     kind: str
@@ -68,6 +70,7 @@ class Registry(Generic[C]):
     adapter: str = ""
     adapts: tuple[str, str] | None = None
     takes_code: bool = False
+    options_of_files: str = ""
     _loaded: dict[str, type[C]] = field(default_factory=dict, init=False)
     # Of components that the command line named by file or module: what each name stands for.
     _named: dict[str, str] = field(default_factory=dict, init=False)
@@ -108,6 +111,12 @@ class Registry(Generic[C]):
     def base_class(self) -> type[C]:
         """Import the class of which other packages' components are subclasses."""
         return typing.cast("type[C]", _imported(self.base))
+
+    def class_of_files(self) -> type[C] | None:
+        """Import the class whose options components of files have; None if they have none."""
+        if not self.options_of_files:
+            return None
+        return typing.cast("type[C]", _imported(self.options_of_files))
 
     def names(self) -> list[str]:
         """List every name that can be built, sorted, without aliases."""

@@ -221,7 +221,7 @@ def find_plugins() -> Records:
 
 
 def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Records:
-    """Return the keys of one component, or of all components of a group.
+    """Return the keys of one component, or of all components of a group and of those of files.
 
     Raises:
         UnknownNameError: there is no such group or component.
@@ -239,6 +239,9 @@ def group_rows(groups: ConfigGroups, group: str, name: str | None = None) -> Rec
     for member in members:
         component, values = member_component(groups, group, member)
         rows += rows_of(component, values, group)
+    of_files = groups.registries[group].class_of_files()
+    if name is None and of_files is not None:
+        rows += rows_of(of_files, {}, group)
     return rows
 
 

@@ -34,7 +34,6 @@ from advsweep.config.groups import PRESET_GROUPS, ConfigGroups
 from advsweep.config.overrides import CALL
 from advsweep.config.space import Race, Tune
 from advsweep.tasks.controls import CONTROL
-from advsweep.tasks.environments import EnvironmentTask
 from advsweep.yaml_files import read_yaml
 
 TEMPLATE = Path(__file__).with_name("sweep_file.yaml")
@@ -108,8 +107,10 @@ def _make_parts(groups: ConfigGroups) -> _Parts:
             name = {"anyOf": [name, _CODE]}
         parts.choices[group] = choice
         fields: dict[str, list[Plain]] = {}
-        for key, field in _fields_of_files(group).items():
-            fields.setdefault(key, []).append(field)
+        of_files = registry.class_of_files()
+        if of_files is not None:
+            for key, field in component_fields(of_files).items():
+                fields.setdefault(key, []).append(field)
         for cls in registry.classes():
             file_values = groups.member_values(group, cls.name)
             for key, field in component_fields(cls, file_values).items():
@@ -122,11 +123,6 @@ def _make_parts(groups: ConfigGroups) -> _Parts:
             "anyOf": [name, _closed({"name": name, **references})],
         }
     return parts
-
-
-def _fields_of_files(group: str) -> dict[str, Plain]:
-    """Return the fields that components of a group have where a file makes their classes."""
-    return component_fields(EnvironmentTask) if group == "task" else {}
 
 
 def _nested_pattern(values: Mapping[str, Plain]) -> str:

@@ -29,4 +29,5 @@ TASKS: Registry[Task] = Registry(
         "a class with a method `reset`, TRL's form of an environment",
     ),
     takes_code=True,
+    options_of_files="advsweep.tasks.environments:EnvironmentTask",
 )
