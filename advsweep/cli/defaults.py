@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.cli.deferred_torch import defer_torch
-from advsweep.components import Component, Plain, default_of, fields_of
+from advsweep.components import CODE, Component, Plain, default_of, fields_of
 from advsweep.config.groups import DESCRIPTION, PRESET_GROUPS, conf_directory
 from advsweep.errors import ConfigError
 from advsweep.sweep.registry import GROUPS
@@ -36,8 +36,12 @@ def default_config(config: Mapping[str, Any]) -> Plain:
         of_member = _read(conf / group / f"{members.get(group)}.yaml")
         usual = of_member.get("name", members.get(group))
         fields: Plain = {}
+        of_files = registry.class_of_files()
         if name in registry.modules:
             fields = _defaults_of(registry.get(name))
+        elif of_files is not None and _is_of_file(config.get(group)):
+            # What the code itself adds has no defaults here.
+            fields = _usual_values(of_files)
         if name == usual:
             fields |= of_member
         values[group] = {**fields, "name": usual}
@@ -47,6 +51,10 @@ def default_config(config: Mapping[str, Any]) -> Plain:
 def _name_of(node: Any) -> str:
     name = node.get("name") if isinstance(node, Mapping) else node
     return name if isinstance(name, str) else ""
+
+
+def _is_of_file(node: Any) -> bool:
+    return isinstance(node, Mapping) and CODE in node
 
 
 def _parted(content: Plain) -> tuple[Plain, dict[str, str]]:
@@ -73,4 +81,8 @@ def _defaults_of(cls: type[Component]) -> Plain:
     try:
         return cls.build({}).plain()
     except ConfigError:  # it has fields that must be given
-        return {name: default_of(field) for name, field in fields_of(cls).items()}
+        return _usual_values(cls)
+
+
+def _usual_values(cls: type[Component]) -> Plain:
+    return {name: default_of(field) for name, field in fields_of(cls).items()}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from advsweep.backends.build import build_run
+from advsweep.cli.defaults import default_config
 from advsweep.errors import AdvsweepWarning, ConfigError, TrainingError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
@@ -183,3 +184,12 @@ def test_an_estimator_that_needs_states_is_refused_by_name(make_run: Make) -> No
     expected = r"estimator: 'gigpo' needs turn_states, .*, or one with turn_state\) gives"
     with pytest.raises(ConfigError, match=expected):
         make_run(NO_STATE, estimator="gigpo")
+
+
+def test_what_was_not_set_is_as_by_default(make_task: Make) -> None:
+    """So that `advsweep show` prints what is special about a run."""
+    node = make_task(tool_turns=3).plain()
+    usual = default_config({"task": node, "backend": {"name": "trl"}})["task"]
+    assert {key for key in usual if usual[key] != node[key]} == {
+        *("name", "data", "held_out", "tool_turns")
+    }
