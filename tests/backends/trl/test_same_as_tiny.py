@@ -40,12 +40,12 @@ def perturbed(small_run):
 
 def drawn(run, base):
     problems = run.task.draw(PROMPTS, numpy_generator(3, Stream.PROMPTS))
-    prompts = encode([problem.prompt for problem in problems], run.task)
+    texts = [problem.prompt for problem in problems]
     sampling = TokenSampling(
         temperature=run.generation.temperature, generator=torch_generator(4, Stream.ROLLOUTS)
     )
     network = Network.of(flatten(base, run.model), run.model)
-    return prompts, sample(network, run.task, prompts, SIZE, sampling)
+    return encode(texts, run.task), sample(network, run.task, texts, SIZE, sampling)
 
 
 def as_rows(prompts, rollouts, pad_id):
