@@ -166,7 +166,10 @@ class M2po(Tokenwise):
     def _choose_tokens(self, inputs: LossInputs) -> Choice:
         if self.rule == "released":
             squares = self._squares_leading_away(inputs)
-            return Choice(numbers={"bound": _largest_square(squares.flatten(-2), self.threshold)})
+            bound = _largest_square(squares.flatten(-2), self.threshold)
+            # Decided once: in a pass over some rollouts the token that gives τ has other last bits.
+            stopped = squares.isfinite() & (squares >= bound[..., None, None])
+            return Choice(tokens={"stopped": stopped}, numbers={"bound": bound})
         squares = self._log_ratios(inputs).square().where(inputs.completion_mask, math.inf)
         ordered = squares.flatten(-2).sort(dim=-1).values
         counts = torch.arange(1, ordered.shape[-1] + 1, device=ordered.device)
@@ -186,10 +189,9 @@ class M2po(Tokenwise):
     def _clipped_losses(self, inputs: LossInputs, metrics: Metrics) -> PerToken:
         log_ratios = self._log_ratios(inputs)
         advantages = inputs.token_advantages
-        squares = self._squares_leading_away(inputs)
         assert inputs.choice is not None
+        stopped = inputs.choice.tokens["stopped"]
         bound = inputs.choice.numbers["bound"][..., None, None]
-        stopped = squares.isfinite() & (squares >= bound)
         metrics["loss/clip_fraction"] = share(stopped, inputs)
         at_bound = -advantages * exp(log_ratios.detach().sign() * bound.sqrt())
         return torch.where(stopped, at_bound, -advantages * exp(log_ratios))
