@@ -181,7 +181,8 @@ def runs_of(sweep: str, store: str, sums: Sequence[str] = ()) -> pd.DataFrame:
     found["row"] = [_row_name(values) for values in found[keys].to_dict("records")]
     found["optimizer.lr"] = found["run"].map(runs["optimizer.lr"])
     for name in sums:
-        found[name] = _sums_until(found, load_metrics(store, sweep=sweep, names=[name], wide=True))
+        of_steps = load_metrics(store, sweep=sweep, names=[name], wide=True)
+        found[name] = _sums_until(found, of_steps.set_index(["run", "step"])[name])
     about = ["sweep", "row", "estimator", "optimizer.lr", "seed", "step", "n"]
     own = found["task"] == found["run"].map(runs["task"])
     # A task of data is called by the data's name.
@@ -189,10 +190,13 @@ def runs_of(sweep: str, store: str, sums: Sequence[str] = ()) -> pd.DataFrame:
     return found.loc[own, [*about, *measured, CHANGE, *sums]]
 
 
-def _sums_until(evaluations: pd.DataFrame, metrics: pd.DataFrame) -> list[float]:
-    """Return the sum of a metric, the last column, over the steps before each evaluation."""
-    values = metrics.set_index(["run", "step"]).iloc[:, -1].sort_index()
-    sums = values.groupby("run").cumsum()
+def _sums_until(evaluations: pd.DataFrame, values: pd.Series) -> list[float]:
+    """Return the sum of a metric until each evaluation.
+
+    Args:
+        values: those of the steps, by run and step.
+    """
+    sums = values.sort_index().groupby("run").cumsum()
     places = zip(evaluations["run"], evaluations["step"], strict=True)
     return [float(sums.get(place, 0.0)) for place in places]
 

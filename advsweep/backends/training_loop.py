@@ -24,7 +24,6 @@ from advsweep.diagnostics import StepRollouts, stacked_rollout_metrics
 from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch, share_correct
 from advsweep.names import ESTIMATOR_SECONDS, MATCH_FACTOR, REWARD_SECONDS, ROLLOUT_SECONDS
-from advsweep.tasks.environments import EnvironmentTask
 from advsweep.tasks.episodes import EpisodeTask
 
 if TYPE_CHECKING:
@@ -358,10 +357,12 @@ class Outcomes:
 
     Attributes:
         rewards: NaN where an environment has failed.
+        verdicts: those of the task on the rewards.
         turn_states, turn_rewards: as in `Scores`; None where environments do not tell them.
     """
 
     rewards: Float[Tensor, " rows"]
+    verdicts: Float[Tensor, " rows"]
     turn_states: Int[Tensor, "rows turns"] | None = None
     turn_rewards: Float[Tensor, "rows turns"] | None = None
 
@@ -451,12 +452,9 @@ def _score_episodes(
     run: Run, problems: Sequence[Problem], answers: Answers, outcomes: Outcomes
 ) -> Scores:
     """Return the scores of episodes, which environments of the user's have rewarded."""
-    task = run.task
-    assert isinstance(task, EnvironmentTask)
-    verdicts = task.verdicts(outcomes.rewards.double().numpy())
     return Scores(
         rewards=outcomes.rewards,
-        verdicts=torch.from_numpy(verdicts).float(),
+        verdicts=outcomes.verdicts,
         truncated=torch.as_tensor(answers.truncated),
         answered=_answered(run, problems, answers.texts),
         turn_states=outcomes.turn_states,

@@ -36,12 +36,12 @@ def default_config(config: Mapping[str, Any]) -> Plain:
         of_member = _read(conf / group / f"{members.get(group)}.yaml")
         usual = of_member.get("name", members.get(group))
         fields: Plain = {}
-        of_files = registry.class_of_files()
         if name in registry.modules:
             fields = _defaults_of(registry.get(name))
-        elif of_files is not None and _is_of_file(config.get(group)):
+        elif _is_of_file(config.get(group)):
             # What the code itself adds has no defaults here.
-            fields = _usual_values(of_files)
+            of_files = registry.class_of_files()
+            fields = {} if of_files is None else _usual_values(of_files)
         if name == usual:
             fields |= of_member
         values[group] = {**fields, "name": usual}

@@ -149,7 +149,7 @@ class Space:
             # If all have one estimator, the first arm is the baseline.
             arm = _method if any(method != methods[0] for method in methods) else arm_of
             return [point for point in plain if arm(point) == arm(plain[0])]
-        names = {name for method in methods for name in _names(method)}
+        names = {name for method in methods for name in _method_names(method)}
         if self.baseline not in names:
             raise UnknownNameError(
                 f"sweep.baseline: expected an estimator or a method of the sweep, got "
@@ -158,7 +158,7 @@ class Space:
         return [
             point
             for point, method in zip(plain, methods, strict=True)
-            if self.baseline in _names(method)
+            if self.baseline in _method_names(method)
         ]
 
     def race_points(self, listed: Sequence[Assignment]) -> list[Assignment]:
@@ -220,7 +220,7 @@ def _method(assignment: Assignment) -> Assignment:
     return {k: v for k, v in assignment.items() if k.partition(".")[0] in _METHODS}
 
 
-def _names(method: Assignment) -> set[str]:
+def _method_names(method: Assignment) -> set[str]:
     """Return the names that a run has for its method, without those in fields, such as a base."""
     return {str(value) for key, value in method.items() if key in _METHODS}
 

@@ -22,11 +22,12 @@ from advsweep.tasks.dataset_problems import (
     DataTask,
     Problems,
     check_draw,
+    draw_from,
     make_problems,
     read_pool,
     template,
 )
-from advsweep.tasks.dataset_rows import HUB, RowSource, absolute, refuse_url
+from advsweep.tasks.dataset_rows import HUB, absent_places, absolute, refuse_url
 from advsweep.tasks.rewards import RewardedTask
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
 from advsweep.tasks.verifiers.pool import pool_for
@@ -162,11 +163,10 @@ class Dataset(RewardedTask, DataTask):
         return bool(self._problems.splits[Split.TRAIN])
 
     def absent(self) -> tuple[str, ...]:
-        places = {"data": self.data, "held_out_data": self.held_out_data}
-        absent = {k: place for k, place in places.items() if place and not RowSource(place).is_here}
+        absent = absent_places({"data": self.data, "held_out_data": self.held_out_data})
         if self.level_file and not Path(self.level_file).exists():
-            absent["level_file"] = self.level_file
-        return tuple(f"task.{key}={place}" for key, place in absent.items())
+            absent += (f"task.level_file={self.level_file}",)
+        return absent
 
     def check(self) -> None:
         verifier = self._verifier
@@ -241,9 +241,7 @@ class Dataset(RewardedTask, DataTask):
         return self._solved[split]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
-        problems = self.problems(Split.TRAIN)
-        rows = rng.choice(len(problems), count, replace=count > len(problems))
-        return [problems[row] for row in rows.tolist()]
+        return draw_from(self.problems(Split.TRAIN), count, rng)
 
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         verdicts = self._judge(problems, completions)

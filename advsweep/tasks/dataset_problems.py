@@ -250,6 +250,12 @@ def _draw(key: _PoolKey, seed: int) -> Problems:
     return divide(_pool(key), train=task.train, held_out=task.held_out, seed=seed)
 
 
+def draw_from(problems: Sequence[Problem], count: int, rng: np.random.Generator) -> list[Problem]:
+    """Draw problems at random, each at most once where there are enough."""
+    rows = rng.choice(len(problems), count, replace=count > len(problems))
+    return [problems[row] for row in rows.tolist()]
+
+
 def divide(pool: Problems, *, train: int, held_out: int, seed: int) -> Problems:
     """Return the problems that a seed draws from a pool.
 

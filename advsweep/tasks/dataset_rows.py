@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Sequence, ValuesView
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +100,16 @@ def absolute(place: str) -> str:
     if not place or place.startswith(HUB):
         return place
     return str(Path(place).expanduser().absolute())
+
+
+def absent_places(places: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which places of data are missing on this machine, as `Task.absent` does.
+
+    Args:
+        places: paths or names on the hub, by key of the task; empty: none.
+    """
+    absent = {k: place for k, place in places.items() if place and not RowSource(place).is_here}
+    return tuple(f"task.{key}={place}" for key, place in absent.items())
 
 
 def refuse_url(key: str, place: str) -> None:

@@ -34,8 +34,8 @@ from advsweep.function_options import line_of, make_class, read_options, where_o
 from advsweep.state_numbers import number_state
 from advsweep.tasks.base import Problem, Split, Task
 from advsweep.tasks.dataset_cells import CellError, Question, brief, cell, read_question
-from advsweep.tasks.dataset_problems import Problems, divide, read_level, read_rows
-from advsweep.tasks.dataset_rows import HUB, RowSource, absolute, refuse_url
+from advsweep.tasks.dataset_problems import Problems, divide, draw_from, read_level, read_rows
+from advsweep.tasks.dataset_rows import HUB, absent_places, absolute, refuse_url
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -234,9 +234,7 @@ class EnvironmentTask(Task):
     # Problems
 
     def absent(self) -> tuple[str, ...]:
-        places = {"data": self.data, "held_out_data": self.held_out_data}
-        absent = {k: place for k, place in places.items() if place and not RowSource(place).is_here}
-        return tuple(f"task.{key}={place}" for key, place in absent.items())
+        return absent_places({"data": self.data, "held_out_data": self.held_out_data})
 
     @property
     def can_train(self) -> bool:
@@ -246,9 +244,7 @@ class EnvironmentTask(Task):
         return self._problems.splits[split]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
-        problems = self.problems(Split.TRAIN)
-        rows = rng.choice(len(problems), count, replace=count > len(problems))
-        return [problems[row] for row in rows.tolist()]
+        return draw_from(self.problems(Split.TRAIN), count, rng)
 
     @functools.cached_property
     def _problems(self) -> Problems:

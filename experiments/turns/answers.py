@@ -26,11 +26,6 @@ EARLY = "credit/correlation@first5"
 OF_BASE = "credit/correlation"
 
 
-def rates(setting: str) -> dict[str, float]:
-    """Return the rate that tuning chose for each arm."""
-    return {arm: _row(setting, arm)["optimizer.lr"] for arm in ARMS}
-
-
 def credit(setting: str, arm: str) -> list[float]:
     """The correlation of an arm's credit with the truth, in the mean of the seeds.
 
@@ -42,20 +37,12 @@ def credit(setting: str, arm: str) -> list[float]:
 
 def gain(setting: str, arm: str) -> list[float]:
     """The difference of an arm's last pass@1 to RLOO's, with its interval."""
-    row = _row(setting, arm)
-    names = ("pass@1_difference", "pass@1_difference_low", "pass@1_difference_high")
-    return [float(row[name]) for name in names]
+    return _difference(_row(setting, arm))
 
 
 def gains(arm: str, *settings: str) -> list[float]:
     """The differences of an arm to RLOO in some settings, without intervals."""
     return [gain(setting, arm)[0] for setting in settings]
-
-
-def gain_range(arm: str, *settings: str) -> list[float]:
-    """The least and the largest of the differences of an arm to RLOO."""
-    found = gains(arm, *settings)
-    return [min(found), max(found)]
 
 
 def wins(arm: str, *settings: str) -> list[float]:
@@ -124,9 +111,7 @@ def tokens_share(setting: str, arm: str) -> list[float]:
 
 def at_tokens(length: str, arm: str) -> list[float]:
     """The difference of an arm to RLOO at equal generated tokens, with its interval."""
-    row = _row(f"tokens_{length}", arm)
-    names = ("pass@1_difference", "pass@1_difference_low", "pass@1_difference_high")
-    return [float(row[name]) for name in names]
+    return _difference(_row(f"tokens_{length}", arm))
 
 
 def steps_at_tokens(length: str, arm: str) -> list[float]:
@@ -194,19 +179,6 @@ def settings() -> list[float]:
     return [float(len(SETTINGS))]
 
 
-def turns_range(length: str) -> list[float]:
-    """The least and the largest number of turns of an arm's episodes, at the end."""
-    found = [_row(f"{half}_{length}", arm)["turns/mean@end"] for half in HALVES for arm in ARMS]
-    return [min(found), max(found)]
-
-
-def seeds(half: str) -> list[float]:
-    """How many seeds the arms of a half have."""
-    counts = {page_queries.seeds_of(f"turns/{half}_{length}.csv", "rloo") for length in LENGTHS}
-    (number,) = counts
-    return [float(number)]
-
-
 def same_turn_form() -> list[float]:
     """No value; an error unless PSR and its turn form have the same numbers on the table."""
     for setting in SETTINGS[:2]:
@@ -221,6 +193,11 @@ def same_turn_form() -> list[float]:
 
 def _row(file: str, arm: str) -> dict[str, float]:
     return page_queries.only_row(f"turns/{file}.csv", _conditions(file, arm))
+
+
+def _difference(row: dict[str, float]) -> list[float]:
+    """Return the difference of a row's pass@1 to RLOO's, with its interval."""
+    return [float(row[f"pass@1_difference{end}"]) for end in ("", "_low", "_high")]
 
 
 def _conditions(file: str, arm: str) -> list[str]:

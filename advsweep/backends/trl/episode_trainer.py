@@ -306,7 +306,13 @@ class EpisodeTrainer(EpisodeMaker, EstimatorTrainer):
             values = rows[name]
             return F.pad(values, (0, self._task.tool_turns + 1 - values.shape[1]))
 
-        return Outcomes(self._rewards, of_turns("turn_states"), of_turns("turn_rewards"))
+        verdicts = self._task.verdicts(self._rewards.double().numpy())
+        return Outcomes(
+            rewards=self._rewards,
+            verdicts=torch.from_numpy(verdicts).float(),
+            turn_states=of_turns("turn_states"),
+            turn_rewards=of_turns("turn_rewards"),
+        )
 
     def _check_log_probs(self, rows: Rows, sampled: Float[Tensor, "rows tokens"]) -> None:
         # NaN: an environment's tokens were not sampled.
