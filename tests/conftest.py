@@ -17,12 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from advsweep.estimators import ESTIMATORS
 from advsweep.named_code import ALLOWED
-from advsweep.objectives import OBJECTIVES
 from advsweep.store import open_store
-from advsweep.tasks.rewards import REWARDS
-from advsweep.tasks.verifiers import VERIFIERS
+from advsweep.sweep.registry import GROUPS, PARTS
 from advsweep.tasks.verifiers.base import RUN_CODE, RUN_CODE_AS_ROOT
 
 settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
@@ -84,7 +81,7 @@ def _own_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A command in this process tells them, too.
     """
-    for registry in (ESTIMATORS, OBJECTIVES, REWARDS, VERIFIERS):
+    for registry in (*GROUPS.values(), *PARTS.values()):
         monkeypatch.setattr(registry, "_named", {})
         monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
 
