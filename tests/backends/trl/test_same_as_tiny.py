@@ -31,9 +31,10 @@ def perturbed(small_run):
     run = small_run("tiny")
     base = pretraining.base_weights(run.model, run.task)
     generator = torch_generator(5, Stream.WEIGHTS)
+    # A file of weights is read in any order.
     moved = {
         name: weight + 0.02 * torch.randn(weight.shape, generator=generator)
-        for name, weight in base.items()
+        for name, weight in sorted(base.items())
     }
     return base, moved
 
